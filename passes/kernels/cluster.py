@@ -165,14 +165,13 @@ def words_of(halves: Sequence[Word]) -> list[Word]:
 
 def store_line(pointer: ir.Value, words: Sequence[Word]) -> None:
     """Four words at once, for other blocks of the launch."""
-    i64 = b.i64()
-    thirty_two = b.constant(32, i64)
-    wide = [b.emit("arith.extui", [(w.bits() if w.is_real else w).value], [i64]) for w in words]
-    halves = [
-        b.emit("arith.ori", [wide[i], b.emit("arith.shli", [wide[i + 1], thirty_two], [i64])], [i64]) for i in (0, 2)
-    ]
-    text = "{ .reg .b128 t; mov.b128 t, {$1, $2}; st.relaxed.gpu.global.b128 [$0], t; }"
-    assembly(text, [pointer, *halves])
+    halves = [wide(w.bits() if w.is_real else w) for w in words]
+    store_halves(pointer, [halves[i] | (halves[i + 1] << 32) for i in (0, 2)])
+
+
+def store_halves(pointer: ir.Value, halves: Sequence[Word]) -> None:
+    """The same of two i64."""
+    assembly("{ .reg .b128 t; mov.b128 t, {$1, $2}; st.relaxed.gpu.global.b128 [$0], t; }", [pointer, *halves])
 
 
 def _low(half: Word) -> Word:
@@ -189,17 +188,27 @@ def pause_until(start: Word, clocks: int) -> None:
     b.repeat([], lambda: ((clock() - start < clocks).value, []))
 
 
-def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:
-    """Four words each, once right(…) of all lines' words: 0 for what is there."""
+def await_lines(pointers: Sequence[ir.Value], lacks: Callable[[list[Word]], Word]) -> list[list[Word]]:
+    """Four words each, once lacks(…) of all lines' words is 0."""
+    return list(map(words_of, await_halves(pointers, lambda _, halves: lacks(words_of(halves)))))
+
+
+def await_halves(pointers: Sequence[ir.Value], lacks: Callable[[int, list[Word]], Word]) -> list[list[Word]]:
+    """Two i64 each, once lacks(number of a line, its halves) of all lines is 0."""
     count = len(pointers)
 
     def load() -> tuple[ir.Value, list[ir.Value]]:
         found = [half for pointer in pointers for half in load_line(pointer)]
-        wrong = [right(words_of(found[2 * i : 2 * i + 2])) for i in range(count)]
+        wrong = [lacks(i, found[2 * i : 2 * i + 2]) for i in range(count)]
         return (reduce(Word.__or__, wrong) != 0).value, [half.value for half in found]
 
     found = list(map(Word, b.repeat([b.i64()] * (2 * count), load)))
-    return [words_of(found[2 * i : 2 * i + 2]) for i in range(count)]
+    return [found[2 * i : 2 * i + 2] for i in range(count)]
+
+
+def add(pointer: ir.Value, number: Word) -> None:
+    """To an i64 that blocks of the launch share."""
+    assembly("red.relaxed.gpu.global.add.u64 [$0], $1;", [pointer, number])
 
 
 def wide(number: Word) -> Word:

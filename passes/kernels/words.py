@@ -143,8 +143,8 @@ def if_there(condition: Word | None, body: Callable[[], Any]) -> None:
 def either(
     condition: Word, kinds: str, then: Callable[[], Sequence[Word]], otherwise: Callable[[], Sequence[Word]]
 ) -> list[Word]:
-    """The values of one side or of the other.  kinds: r or f for each."""
-    types = [b.i32() if kind == "r" else b.f32() for kind in kinds]
+    """The values of one side or of the other.  kinds: r (i32), f (f32) or l (i64) for each."""
+    types = [{"r": b.i32, "f": b.f32, "l": b.i64}[kind]() for kind in kinds]
     found = b.choose(condition.value, types, lambda: [w.value for w in then()], lambda: [w.value for w in otherwise()])
     return list(map(Word, found))
 

@@ -18,7 +18,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import strings
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.block_weights import FORMATS
-from lispgpt.passes.kernels.words import Word, assembly
+from lispgpt.passes.kernels.words import Word, assembly, word
 from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.plan.packings import Place, Run, add_packing, pieces_of, runs_of
 from lispgpt.passes.plan.sharded_chain import Product
@@ -154,11 +154,14 @@ class PackedWeights:
     @staticmethod
     def load(address: Word) -> list[Word]:
         """A lane's four words of BF16 for an instruction."""
-        return [word for numbers in c.load_words(address, 2) for word in (widened(numbers), widened(numbers >> 8))]
+        return [word for numbers in c.load_words(address, 2) for word in _widened(numbers)]
 
 
-def widened(numbers: Word) -> Word:
-    """Bytes 0 and 2 of a word, which have signs, as BF16: the lower seven bits of each below the exponent of 128, less
-    128, or 256 where the upper bit is set."""
-    numbers_, signs = (numbers & 0x007F007F) | 0x43004300, (numbers & 0x00800080) | 0x43004300
-    return assembly("sub.rn.bf16x2 $0, $1, $2;", [numbers_, signs], "r", pure=True)[0]
+def _widened(numbers: Word) -> list[Word]:
+    """Bytes 0 and 2 of a word, which have signs, as BF16, and bytes 1 and 3: the lower seven bits of each below the
+    exponent of 128, less 128, or 256 where the upper bit is set."""
+    text = "shr.u32 more, $2, 8; "
+    for number, source in enumerate(("$2", "more")):
+        text += f"lop3.b32 a, {source}, 0x007F007F, $3, 0xEA; lop3.b32 c, {source}, 0x00800080, $3, 0xEA; "
+        text += f"sub.rn.bf16x2 ${number}, a, c; "
+    return assembly(f"{{ .reg .b32 a, c, more; {text}}}", [numbers, word(0x43004300)], "rr", pure=True)

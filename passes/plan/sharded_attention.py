@@ -150,7 +150,12 @@ class Earlier(HeadReader):
 
     def attend(self, rows: Pairs) -> None:
         """With the queries that are there now; leave a part of each head's result."""
-        self.members(lambda member: self._attend_first(rows, member, sorted({1, -(-len(rows) // 2), len(rows)})))
+        counts, none = sorted({1, -(-len(rows) // 2), len(rows)}), (self.count <= self.within * self.at_once).value
+
+        def attend(member: Word) -> None:
+            b.either(none, lambda: self._leave_nothing(member), lambda: self._attend_first(rows, member, counts))
+
+        self.members(attend)
         if not self.more:
             return
 
@@ -206,8 +211,7 @@ class Earlier(HeadReader):
             top = greater(top, s)
         for distance in (d for d in distances if d >= across):
             top = greater(top, top.from_lane(distance))
-        part = launch.place("parts") + self.part(self.slot(self.shared, member)) + self.within * launch.layout.part
-        end = part + 4 * self.depth
+        part, end = self._left(member)
         before = None
         if turn is not None:
             c.warp_barrier()
@@ -226,14 +230,26 @@ class Earlier(HeadReader):
             factor = Word(exp2((before[0] - top).value, launch.target))
             total = fused(factor, before[1], total)
             sums = [fused(factor, old, s) for old, s in zip(before[2:], sums, strict=True)]
-        empty = self.within * self.at_once >= self.count
+        if_there(self.busy, lambda: self._leave(member, sums, [top, total]))
 
-        def store() -> None:
-            stores = launch.lane < across if self.inside is None else (launch.lane * self.numbers) < self.depth
-            when(stores, lambda: self._store(part, sums))
-            when(launch.lane == 0, lambda: c.store_words(end, [top, empty.where(real(0.0), total)]))
+    def _left(self, member: Word) -> tuple[Word, Word]:
+        """Where a warp's part lies, and its end."""
+        place = self.launch.place("parts") + self.part(self.slot(self.shared, member))
+        part = place + self.within * self.launch.layout.part
+        return part, part + 4 * self.depth
 
-        if_there(self.busy, store)
+    def _leave(self, member: Word, sums: list[Word], both: list[Word]) -> None:
+        part, end = self._left(member)
+        stores = self.launch.lane < self.across
+        if self.inside is not None:
+            stores = self.launch.lane * self.numbers < self.depth
+        when(stores, lambda: self._store(part, sums))
+        when(self.launch.lane == 0, lambda: c.store_words(end, both))
+
+    def _leave_nothing(self, member: Word) -> None:
+        """Of a warp that has no rows."""
+        none = [real(0.0)] * self.numbers
+        if_there(self.busy, lambda: self._leave(member, none, [real(LOWEST), real(0.0)]))
 
     def _store(self, part: Word, sums: list[Word]) -> None:
         for first in range(0, self.numbers, 4):

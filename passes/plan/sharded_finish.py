@@ -17,18 +17,22 @@ from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, each, either, lesser, when, word
+from lispgpt.passes.kernels.words import Word, each, either, if_there, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
-from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, preload, statistics
-from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, SUMS, TWO_ROLES
+from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, moments_of, preload
+from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
 from lispgpt.passes.plan.sharded_merge import merge
+from lispgpt.passes.plan.sharded_residual import sums_across
 from lispgpt.passes.plan.sharded_sharing import Sharing
+
+SPREAD = 1
 
 
 class Finisher:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
         self.ranks = [launch.remote(i) for i in range(RANKS)]
+        self.mine = [launch.remote(launch.lane % 4 * 2 + i) for i in (0, 1)]
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
@@ -40,16 +44,19 @@ class Finisher:
                     c.pass_by(AHEAD, TWO_ROLES)
                 each(0, layout.layers, lambda layer: self._layer(number, layer))
 
-            when(launch.layered, layers)
-            last = launch.layered.where(launch.exchanged(number, word(2 * layout.layers)), number & 1)
-            self._statistics(last)
+            layers()
 
-        each(0, launch.times, run)
+        when(launch.layered, lambda: each(0, launch.times, run))
 
-    def _statistics(self, parity: Word) -> None:
-        barrier = self.launch.barrier("statistics")
-        when(self.launch.lane == 0, lambda: c.expect(barrier, 8 * RANKS))
-        c.wait(barrier, parity)
+    def _moments(self, norm: NormWeights) -> tuple[Word, Word]:
+        """(mean, 1 / deviation) of the stream, once it is there."""
+        launch, width = self.launch, self.launch.layout.width
+        c.meet(ROW, TWO_ROLES)
+        numbers: list[Word] = []
+        for first in range(0, width, 128):
+            four = c.load_reals(launch.place("stream") + first * 4 + launch.lane * 16, 4)
+            numbers += four if first + 128 <= width else [(launch.lane * 4 < width - first).where(x, 0.0) for x in four]
+        return moments_of(launch, *sums_across(numbers), norm.centred, norm.epsilon)
 
     def _layer(self, run: Word, layer: Word) -> None:
         launch, chain = self.launch, self.launch.chain
@@ -60,17 +67,16 @@ class Finisher:
         when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
         c.meet(PARTS, TWO_ROLES)
         merge(launch, position, launch.at_layer(run, layer))
-        c.pass_by(ATTENDED, TWO_ROLES)
+        c.pass_by(ATTENDED, THREE_ROLES)
         with ExitStack() as stack:
             self._hidden(run, layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
 
     def _row_sums(
-        self, product: Sharing, name: str, rows: Sequence[Word], parity: Word, norm: NormWeights, fixed: Word, run: Word
+        self, product: Sharing, name: str, rows: Sequence[Word], norm: NormWeights, fixed: Word, run: Word
     ) -> list[Word]:
         """Rows of the product of the normed stream.  fixed: where their sums of the norm's own weights are kept."""
         kept = [self._kept(norm, fixed + r * 2) for r in rows]
-        self._statistics(parity)
-        mean, factor = statistics(self.launch, norm.centred, norm.epsilon)
+        mean, factor = self._moments(norm)
         c.meet(SUMS, TWO_ROLES)
         place = self.launch.place(name)
         found = []
@@ -125,8 +131,7 @@ class Finisher:
         places = [[0, lesser(launch.row_of_heads(number), last).index()] for number in numbers]
         for place in places:
             preload(made, place, 1)
-        parity = launch.exchanged(run, layer * 2)
-        sums = self._row_sums(layout.into, "into_sums", rows, parity, launch.chain.norms[0], self._fixed(layer, 0), run)
+        sums = self._row_sums(layout.into, "into_sums", rows, launch.chain.norms[0], self._fixed(layer, 0), run)
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
@@ -144,10 +149,9 @@ class Finisher:
         for one in made:
             for place in places:
                 preload(one, place, 1)
-        parity = launch.exchanged(run, layer * 2 + 1)
         rows = [number + i * count for i in range(len(made)) for number in numbers]
         fixed = self._fixed(layer, 8 * layout.into_tiles)
-        sums = self._row_sums(layout.up, "up_sums", rows, parity, chain.norms[1], fixed, run)
+        sums = self._row_sums(layout.up, "up_sums", rows, chain.norms[1], fixed, run)
         for turn, (lane, number, place) in enumerate(zip(lanes_, numbers, places, strict=True)):
             unit = self._finished(made[0], place, sums[turn])
             if len(made) > 1:
@@ -163,6 +167,19 @@ class Finisher:
         """Four neighbouring lanes' numbers at once to all ranks; there: whether they have any."""
         layout = self.launch.layout
         four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
+        if SPREAD:
+            place = self.launch.lane % 4
+            odd, late = (place & 1) == 1, (place & 2) == 2
+            pairs = [[odd.where(four[i ^ 1 ^ more], four[i ^ more]) for i in range(4)] for more in (0, 2)]
+            four = [late.where(y, x) for x, y in zip(*pairs, strict=True)]
+            to = (number - place) * 4 + layout.at[name]
+
+            def send_mine() -> None:
+                for remote in self.mine:
+                    c.send(remote + to, four, remote + layout.barrier[barrier])
+
+            if_there(there, send_mine)
+            return
         to = number * 4 + layout.at[name]
 
         def send() -> None:

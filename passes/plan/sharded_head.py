@@ -6,14 +6,17 @@ always reads the same slots, so that it sees every phase of their barriers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, real, when, word
+from lispgpt.passes.kernels.words import Word, either, lesser, loop, real, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
-from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
+from lispgpt.passes.plan.sharded_launch import Copied, finished
 from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
-from lispgpt.passes.plan.sharded_products import AT_ONCE, Products, place_of_pair
+from lispgpt.passes.plan.sharded_products import AT_ONCE, Products
+from lispgpt.passes.plan.sharded_residual import Residual
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.sharded_weights import Fragment, total, weights_of
 
@@ -26,27 +29,18 @@ class Head:
         self.products, self.launch = products, products.launch
         self.weights = weights_of(products.launch, "head")
 
-    def norm(self) -> None:
+    def norm(self, residual: Residual, stream: Sequence[Word]) -> None:
         """Put the normed stream, in parts, where the head reads it; by all warps that multiply, each some columns."""
-        launch, layout = self.launch, self.launch.layout
-        norm = launch.chain.norms[2]
-        gamma = launch.floats(norm.gamma, 0)
-        beta = None if norm.beta is None else launch.floats(norm.beta, 0)
-        mean, factor = statistics(launch, norm.centred, norm.epsilon)
-
-        def pair(number: Word) -> None:
-            column = (number * 2).index()
-            scales = lanes(b.load(gamma, [column], 2))
-            shifts = [real(0.0)] * 2 if beta is None else lanes(b.load(beta, [column], 2))
-            values = c.load_reals(launch.place("stream") + number * 8, 2)
-            made = []
-            for value, scale, shift in zip(values, scales, shifts, strict=True):
-                value = value - mean * scale if norm.centred else value
-                made.append(factor * value + shift)
-            for i, part in enumerate(c.split(*made)):
-                c.store_words(launch.place("x") + place_of_pair(number) + 8 * i, [part])
-
-        each(launch.warp * 32 + launch.lane, layout.width // 2, pair, 32 * WARPS)
+        norm = self.launch.chain.norms[2]
+        gamma = residual.factors(norm.gamma, 0)
+        beta = [real(0.0)] * len(gamma) if norm.beta is None else residual.factors(norm.beta, 0)
+        mean, factor = residual.moments(stream, norm.centred, norm.epsilon)
+        made = []
+        for value, scale, shift in zip(stream, gamma, beta, strict=True):
+            value = value * scale - mean * scale if norm.centred else value * scale
+            made.append(factor * value + shift)
+        for i, pair in enumerate(residual.pairs):
+            residual.put(pair, made[2 * i : 2 * i + 2])
         c.meet(MULTIPLIERS, 32 * WARPS)
 
     def emit(self, chunk: Word) -> None:

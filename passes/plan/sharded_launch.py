@@ -16,7 +16,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, assembly, lesser, word
 from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
-from lispgpt.passes.plan.sharded_layout import RANKS, Layout
+from lispgpt.passes.plan.sharded_layout import Layout
 from lispgpt.passes.targets import Gpu
 
 
@@ -80,10 +80,6 @@ class Launch:
     def slot(self, number: Word) -> tuple[Word, Word]:
         """(slot of a chunk, parity of the phase in which it is there)."""
         return number % self.layout.stages, (number // self.layout.stages) & 1
-
-    def exchanged(self, run: Word, number: Word) -> Word:
-        """The parity of the phase of an exchange of the stream in a cluster that has layers."""
-        return (run * self.layout.exchanges + number) & 1
 
     def at_layer(self, run: Word, layer: Word) -> Word:
         """The parity of what happens once a layer."""
@@ -221,15 +217,6 @@ def joined(values: Sequence[Word]) -> ir.Value:
 
 def lanes(vector: ir.Value) -> list[Word]:
     return [Word(b.lane_of(vector, i)) for i in range(b.width_of(vector))]
-
-
-def statistics(launch: Launch, centred: bool, epsilon: float) -> tuple[Word, Word]:
-    """(mean, 1 / deviation) of the stream, from what its ranks have sent."""
-    parts = [c.load_reals(launch.place("statistics") + 8 * i, 2) for i in range(RANKS)]
-    total, square = parts[0]
-    for one, other in parts[1:]:
-        total, square = total + one, square + other
-    return moments_of(launch, total, square, centred, epsilon)
 
 
 def moments_of(launch: Launch, total: Word, square: Word, centred: bool, epsilon: float) -> tuple[Word, Word]:

@@ -34,14 +34,15 @@ SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 THREADS = 32 * (WARPS + 3)
-SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD = 1, 2, 3, 4, 5, 6
+SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD, TOKEN, ROW = 1, 2, 3, 4, 5, 6, 7, 8
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
-multiply; what is made ahead of the layers is there."""
+multiply; what is made ahead of the layers is there; the token to go on with is; the stream is."""
 LISTED, LISTED_OF_BLOCK = 256, 32
 """Most probable tokens that a block has in a list, and those of them that a block leaves, at most."""
 TOLD = 64
 """Bytes that a block tells all others in a round of a draw, at most."""
-TWO_ROLES = 32 * WARPS + 32
+TWO_ROLES, THREE_ROLES = 32 * WARPS + 32, 32 * WARPS + 64
+"""Threads of the warps that multiply and of one or of both that finish and exchange."""
 BARRIER_BYTES = 8 * (2 * 60 + 8)
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
@@ -59,7 +60,7 @@ class Layout:
     ring's are for."""
 
     spread, under_way, threads = RANKS, 2, THREADS
-    awaited: tuple[str, ...] = ("x", "statistics", "own", "merged", "hidden_units", "rows", "read")
+    awaited: tuple[str, ...] = ("own", "merged", "hidden_units", "rows", "read")
 
     def __init__(
         self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int, rows: int
@@ -80,7 +81,6 @@ class Layout:
         self.hidden_rows = self.hidden // RANKS
         self.quads = self.columns // 4
         self.draws = chain.settings is not None
-        self.quad_turns = -(-self.quads // 32)
         self.attended = up_to(self.each * self.depth, LINE)
         self.into_tiles = -(-self.head_rows // (8 * RANKS))
         self.up_tiles = len(chain.ups) * self.hidden_rows // 8
@@ -246,7 +246,8 @@ class Layout:
             "parts": self.parts * self.part,
             "attended": 8 * self.attended,
             "ahead": self.ahead.nbytes,
-            "statistics": 8 * RANKS,
+            "statistics": 8 * WARPS,
+            "token": 4,
             "into_sums": 4 * kinds * self.into.slices * 8 * self.into.all,
             "up_sums": 4 * kinds * self.up.slices * 8 * self.up.all,
             "out_sums": 4 * self.out.slices * self.sum_columns,
@@ -268,17 +269,13 @@ class Layout:
         """Bytes of attention's result over some positions: its numbers, the largest score and the sum below it."""
         return 4 * self.depth + 16
 
-    @property
-    def exchanges(self) -> int:
-        """Of the stream, in a run: two a layer and one behind them."""
-        return 2 * self.layers + 1
-
     @cached_property
     def lines(self) -> dict[str, int]:
         """Where in global memory exchanges lie: bytes from its start, and of all."""
         sizes = {
-            "slots": 2 * RANKS * self.layer_clusters * self.quads * 16,
-            "final": RANKS * self.quads * 16,
+            "sums": 2 * 8 * self.width,
+            "seen": 2 * 8 * self.width,
+            "final": 8 * self.width,
             "best": 2 * 32 * self.blocks,
             "fixed": RANKS * self.layer_clusters * self.layers * self.layer_rows * 8,
             "draws": 2 * TOLD * self.blocks * self.draws,

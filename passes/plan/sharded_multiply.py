@@ -1,26 +1,39 @@
 """The warps of a sharded launch that multiply: a layer's products and its attention, and the head.
 
-While clusters exchange the stream ahead of attention, rows of earlier positions are loaded, and the weights of the
-products before and behind it where the layout holds them; while they exchange the one behind it, the others' weights.
+Where the layout holds weights, warps load a product's while they wait for what is ahead of it: those of a layer's first
+two while clusters add up the stream ahead of it, the others' while they add up what attention gives.  Weights that are
+to be made BF16, which takes long, are loaded in all that a layer waits for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, either, loop, when, word
+from lispgpt.passes.kernels.words import Word, either, loop, real, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
 from lispgpt.passes.plan.sharded_cache import release_rows
 from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied
-from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, LINE, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES
+from lispgpt.passes.plan.sharded_layout import (
+    AHEAD,
+    ATTENDED,
+    LINE,
+    MULTIPLIERS,
+    PARTS,
+    STREAM,
+    SUMS,
+    THREE_ROLES,
+    TWO_ROLES,
+)
 from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_products import Products, Source
+from lispgpt.passes.plan.sharded_residual import Residual
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
-from lispgpt.passes.plan.sharded_weights import Weights, weights_of
+from lispgpt.passes.plan.sharded_weights import ScaledWeights, Weights, weights_of
 
 
 class Multipliers:
@@ -31,25 +44,37 @@ class Multipliers:
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
 
-        def run(number: Word, chunk: Word) -> list[Word]:
+        residual = Residual(launch)
+        wide = len(residual.kinds)
+
+        def run(number: Word, chunk: Word, *seen: Word) -> list[Word]:
             def layers() -> list[Word]:
-                def layer(n: Word, first: Word) -> list[Word]:
-                    self._layer(number, n, first)
-                    return [first + layout.layer_chunks]
+                def layer(n: Word, first: Word, *carried: Word) -> list[Word]:
+                    since, *words = carried
+                    found = self._layer(number, n, first, since, words[:wide], [words[wide:-wide], words[-wide:]])
+                    return [first + layout.layer_chunks, *found]
 
-                return loop(0, layout.layers, [chunk], layer)
+                none = [real(0.0)] * wide
+                after, since, *carried = loop(0, layout.layers, [chunk, word(0), *none, *seen], layer)
+                stream, first, second = carried[:wide], carried[wide:-wide], carried[-wide:]
+                stream, second = residual.added(1, launch.chain.down, word(layout.layers - 1), stream, second, since)
+                residual.leave(number, stream)
+                return [after, *stream, *first, *second]
 
-            (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
-            last = launch.layered.where(launch.exchanged(number, word(2 * layout.layers)), number & 1)
-            self._await("x", 4 * layout.width, last)
-            c.wait(launch.barrier("statistics"), last)
-            self.head.norm()
+            def others() -> list[Word]:
+                return [chunk, *residual.final(number), *seen]
+
+            kinds = "r" + residual.kinds + 2 * residual.seen_kinds
+            chunk, *found = either(launch.layered, kinds, layers, others)
+            self.head.norm(residual, found[:wide])
             self.head.emit(chunk)
             c.pass_by(STREAM, TWO_ROLES)
             c.meet(MULTIPLIERS, 32 * WARPS)
-            return [chunk + launch.heads]
+            return [chunk + launch.heads, *found[wide:]]
 
-        loop(0, launch.times, [word(0)], run)
+        first, second = residual.before()
+        _, *seen = loop(0, launch.times, [word(0), *first, *second], run)
+        residual.keep([seen[:wide], seen[wide:]])
 
     def _await(self, name: str, nbytes: int, parity: Word) -> None:
         """What ranks send: one warp says how much."""
@@ -61,9 +86,14 @@ class Multipliers:
         when(launch.warp == 0, say)
         c.wait(launch.barrier(name), parity)
 
-    def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
+    def _layer(
+        self, run: Word, layer: Word, chunk: Word, since: Word, stream: Sequence[Word], seen: Sequence[Sequence[Word]]
+    ) -> list[Word]:
+        """When the layer's second addition began, the stream ahead of it, and what was read of the sums of both.
+        since, stream, seen: the same of the layer ahead."""
         launch = self.launch.again()
-        layout, chain, products = launch.layout, launch.chain, Products(launch)
+        layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
+        wide = len(stream)
         weights = partial(weights_of, launch)
         into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), weights("into"))
         up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), weights("up0"))
@@ -73,13 +103,25 @@ class Multipliers:
             made, normed = self._attention(stack, launch, layer)
             earlier = Earlier(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
             into.load(chunk)
-            out.load(chunk + layout.first_out)
-            middle = earlier.load(range(earlier.near, earlier.early))
-            self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
-            products.split_up("stream", "x", layout.width)
-            further = middle + earlier.load(range(earlier.early, earlier.turns))
+            if not out.packed:
+                out.load(chunk + layout.first_out)
+            gamma = residual.factors(chain.norms[0].gamma, layer)
+
+            def behind_a_layer() -> list[Word]:
+                both = residual.added(1, chain.down, layer - 1, stream, seen[1], since)
+                return [*both[0], *both[1]]
+
+            def at_first() -> list[Word]:
+                return [*residual.of_token(launch.position + run), *seen[1]]
+
+            found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
+            stream, second = found[:wide], found[wide:]
+            residual.hand_on(stream, gamma)
+            further = earlier.load(range(earlier.near, earlier.turns))
             into.multiply()
             c.pass_by(SUMS, TWO_ROLES)
+            if out.packed:
+                out.load(chunk + layout.first_out)
             rows = earlier.load_near() + further
             if chain.aheads:
                 when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
@@ -92,23 +134,29 @@ class Multipliers:
 
             when(launch.warp >= WARPS - layout.kv, own)
         c.pass_by(PARTS, TWO_ROLES)
-        c.meet(ATTENDED, TWO_ROLES)
+        if up.packed:
+            up.load(chunk + layout.first_up)
+        if not layout.near:
+            self._fetch(run, (layer + 1) % layout.layers)
+        c.meet(ATTENDED, THREE_ROLES)
         out.multiply()
         c.pass_by(STREAM, TWO_ROLES)
+        since = c.clock()
         if layout.near:  # and no earlier, as copies would be in the way of attention's parts
             release_rows(launch, layer)
-        else:
-            self._fetch(run, (layer + 1) % layout.layers)
-        up.load(chunk + layout.first_up)
+        if not up.packed:
+            up.load(chunk + layout.first_up)
         down.load(chunk + layout.first_down)
-        self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2 + 1))
-        products.split_up("stream", "x", layout.width)
+        gamma = residual.factors(chain.norms[1].gamma, layer)
+        stream, first = residual.added(0, chain.out, layer, stream, seen[0], since)
+        residual.hand_on(stream, gamma)
         up.multiply()
         c.pass_by(SUMS, TWO_ROLES)
         self._await("hidden_units", 4 * layout.hidden, launch.at_layer(run, layer))
         products.split_up("units", "hidden_units", layout.hidden)
         down.multiply()
         c.pass_by(STREAM, TWO_ROLES)
+        return [c.clock(), *stream, *first, *second]
 
     def _attention(self, stack: ExitStack, launch: Launch, layer: Word) -> tuple[Copied, list[Copied]]:
         """A layer's attention, and what norms its heads' rows."""
@@ -124,12 +172,21 @@ class Multipliers:
             Earlier(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
 
 
-class Rows:
-    """A product of rows: its weights are loaded ahead where the layout holds them, or on the way."""
+class Held:
+    """A product whose weights are loaded ahead where the layout holds them, or on the way.  packed: whether they are
+    whole numbers, of which BF16 takes long to make."""
+
+    def __init__(self, products: Products, sharing: Sharing, weights: Weights) -> None:
+        self.products, self.sharing, self.weights = products, sharing, weights
+        self.whole, self.packed = products.launch.layout.whole, isinstance(weights, ScaledWeights)
+
+
+class Rows(Held):
+    """A product of rows."""
 
     def __init__(self, products: Products, sharing: Sharing, source: Source, weights: Weights) -> None:
-        self.products, self.sharing, self.source, self.weights = products, sharing, source, weights
-        self.whole = products.launch.layout.whole
+        super().__init__(products, sharing, weights)
+        self.source = source
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
@@ -143,23 +200,23 @@ class Rows:
             self.products.walk_rows(self.chunk, self.sharing, self.source, self.weights)
 
 
-class Columns:
-    """A product that sums over what a cluster has, in the same two ways.  count: of its chunks."""
+class Columns(Held):
+    """A product that sums over what a cluster has.  count: of its chunks."""
 
     def __init__(
         self, products: Products, sharing: Sharing, count: int, source: str, sums: str, weights: Weights
     ) -> None:
-        self.products, self.sharing, self.count = ColumnProducts(products), sharing, count
-        self.source, self.sums, self.weights = source, sums, weights
-        self.whole = products.launch.layout.whole
+        super().__init__(products, sharing, weights)
+        self.columns, self.count = ColumnProducts(products), count
+        self.source, self.sums = source, sums
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.products.load(chunk, self.sharing, self.weights)
+            self.loaded = self.columns.load(chunk, self.sharing, self.weights)
 
     def multiply(self) -> None:
         if self.whole:
-            self.products.multiply(self.loaded, self.source, self.sums)
+            self.columns.multiply(self.loaded, self.source, self.sums)
         else:
-            self.products.walk(self.chunk, self.count, self.source, self.sums, self.weights)
+            self.columns.walk(self.chunk, self.count, self.source, self.sums, self.weights)

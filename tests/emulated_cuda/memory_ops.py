@@ -147,3 +147,11 @@ class MemoryOps(ABC):
             before[thread] = words[place]
             words[place] += amounts[thread]
         self.write(operands[0], before, lanes)
+
+    def op_red(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """9.7.13.7, additions."""
+        assert suffixes[-2:] == ["add", "u64"], suffixes
+        memory, places = self.places(operands[0], 8, lanes)
+        self.watch(memory, places, 8, lanes, True, WORD)
+        self._words(suffixes, places, 8, lanes, "load", "store")
+        np.add.at(memory.view(np.uint64), places // 8, self.value(operands[1], "u64", lanes))

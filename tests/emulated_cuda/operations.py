@@ -212,9 +212,9 @@ class Operations(ABC):
             if to == "f32":
                 self.write(operands[0], ROUNDINGS[suffixes[0]](number) if source == to else number, lanes)
                 return
-            assert "rzi" in suffixes
+            round_ = {"rzi": np.trunc, "rni": np.rint}[suffixes[0]]
             limits = np.iinfo(_integer(to))
-            whole = np.nan_to_num(np.trunc(number.astype(np.float64)), nan=0.0)
+            whole = np.nan_to_num(round_(number.astype(np.float64)), nan=0.0)
             self.write(operands[0], np.clip(whole, limits.min, limits.max).astype(_integer(to)), lanes)
         else:
             found = self.value(operands[1], source).astype(_integer(to))
@@ -227,6 +227,14 @@ class Operations(ABC):
         if kind == "f16":
             return self.value(operand, "u16").view(np.float16).astype(np.float32)
         return self.value(operand, kind)
+
+    def op_lop3(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Any function of a bit of each: the last operand has a bit for each of their values."""
+        bits, found = [self.value(o, "u32") for o in operands[1:4]], np.zeros(self.width, np.uint32)
+        for value in (v for v in range(8) if int(operands[4], 0) >> v & 1):
+            here = [x if value >> place & 1 else ~x for place, x in zip((2, 1, 0), bits, strict=True)]
+            found |= here[0] & here[1] & here[2]
+        self.write(operands[0], found, lanes)
 
     def op_prmt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, c, selector = (self.value(o, "u32") for o in operands[1:])

@@ -257,7 +257,7 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
                 at[lanes & self.stuck] = here
             if self.polls[here] <= here:  # who comes again waits until somebody has changed something
                 self.polled[taken], self.polled_at[taken] = self.changes, here
-            self.changes += name == "atom" or (name == "st" and "relaxed" in suffixes)
+            self.changes += name in ("atom", "red") or (name == "st" and "relaxed" in suffixes)
 
     def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray:
         """An operand's threads as numbers of a PTX type; lanes: of these only."""

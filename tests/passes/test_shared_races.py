@@ -15,7 +15,8 @@ from shared_steps import by_cpu, compiled
 
 from lispgpt.ir.build import Index
 from lispgpt.passes.kernels import cluster
-from lispgpt.passes.plan import sharded_layout
+from lispgpt.passes.kernels.words import when
+from lispgpt.passes.plan import sharded_layout, sharded_residual
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_multiply import Multipliers
 from lispgpt.passes.targets.tensor_copies import TensorCopies
@@ -65,26 +66,34 @@ def test_packed_weights_have_no_race(kind: str, tmp_path: Path) -> None:
 
 
 def without_a_wait(patch: pytest.MonkeyPatch) -> None:
-    def expect(self: Multipliers, name: str, nbytes: int, parity: object) -> None:
-        cluster.wait(self.launch.barrier("x" if name == "own" else name), parity)
+    def only_say(self: Multipliers, name: str, nbytes: int, parity: object) -> None:
+        barrier, first = self.launch.barrier(name), (self.launch.warp == 0) & (self.launch.lane == 0)
+        when(first, lambda: cluster.expect(barrier, nbytes))
+        if name != "own":
+            cluster.wait(barrier, parity)
 
-    patch.setattr(Multipliers, "_await", expect)
+    patch.setattr(Multipliers, "_await", only_say)
 
 
 def with_a_wrong_phase(patch: pytest.MonkeyPatch) -> None:
-    right = Launch.exchanged
-    patch.setattr(Launch, "exchanged", lambda self, run, number: right(self, run, number) ^ 1)
+    right = Launch.at_layer
+    patch.setattr(Launch, "at_layer", lambda self, run, layer: right(self, run, layer) ^ 1)
 
 
 def without_marks(patch: pytest.MonkeyPatch) -> None:
-    right = cluster.await_lines
-    patch.setattr(cluster, "await_lines", lambda pointers, _: right(pointers, lambda found: found[0] & 0))
+    right = cluster.await_halves
+    patch.setattr(cluster, "await_halves", lambda pointers, _: right(pointers, lambda _, halves: halves[0] & 0))
 
 
 def with_marks_off_by_one(patch: pytest.MonkeyPatch) -> None:
     """As if a place of words were not used by turns, but always with the mark that it has had."""
     right = cluster.await_lines
     patch.setattr(cluster, "await_lines", lambda pointers, wrong: right(pointers, lambda found: (wrong(found) ^ 1) & 1))
+
+
+def without_a_part(patch: pytest.MonkeyPatch) -> None:
+    right = sharded_residual.lacks
+    patch.setattr(sharded_residual, "lacks", lambda now, before, parts: right(now, before, parts - 1))
 
 
 def with_an_arrival_too_few(patch: pytest.MonkeyPatch) -> None:
@@ -101,6 +110,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a wrong phase": with_a_wrong_phase,
     "words that nobody waits for": without_marks,
     "words with a mark off by one": with_marks_off_by_one,
+    "a sum without a part": without_a_part,
     "an arrival too few": with_an_arrival_too_few,
 }
 

@@ -1,0 +1,36 @@
+"""Sums of F32 to which blocks add in any order, and which tell by themselves whether all have.
+
+A sum is a word of 64 bits in memory that blocks share.  Its lowest bits count who has added, those above hold what they
+have added, in whole numbers of 2^-31, whose sum is the same in any order.  What is read is the difference to what was
+there before, so that nobody has to clear the word.  A part that is no number, or of 2^18 and more, makes its sum a NaN.
+"""
+
+from __future__ import annotations
+
+from lispgpt.ir import build as b
+from lispgpt.passes.kernels.words import Word, assembly, real
+
+COUNTED = 5
+"""Bits that count, so that a sum has at most 31 parts."""
+UNITS = 2.0**31
+MOST, LOST = 2.0**18, 2.0**23
+"""Parts are below; what is added for one that is not, so that the sum is LOST / 2 or more whatever the others are."""
+
+
+def part_of_sum(value: Word) -> Word:
+    """What is added for an F32, as i64."""
+    whole = assembly("cvt.rni.s64.f32 $0, $1;", [value * UNITS], "l", pure=True)[0]
+    kept = (abs(value) < MOST).where(whole, int(LOST * UNITS))
+    return (kept << COUNTED) + 1
+
+
+def lacks(now: Word, before: Word, parts: int) -> Word:
+    """0 where so many parts have been added, as i64.  now, before: what is read of the sum."""
+    return ((now - before) & ((1 << COUNTED) - 1)) ^ parts
+
+
+def value_of_sum(now: Word, before: Word) -> Word:
+    """What the parts add up to, as F32."""
+    added = (now - before).signed_shift(COUNTED)
+    value = added.emit("arith.sitofp", element=b.f32()) * (1 / UNITS)
+    return (abs(value) < LOST / 2).where(value, real(float("nan")))
