@@ -1,8 +1,8 @@
 """Sums of F32 to which blocks add in any order, and which tell by themselves whether all have.
 
 A sum is a word of 64 bits in memory that blocks share.  Its lowest bits count who has added, those above hold what they
-have added, in whole numbers of 2^-31, whose sum is the same in any order.  What is read is the difference to what was
-there before, so that nobody has to clear the word.  A part that is no number, or of 2^18 and more, makes its sum a NaN.
+have added, in whole numbers of 2^-28, whose sum is the same in any order.  What is read is the difference to what was
+there before, so that nobody has to clear the word.  A part that is no number, or of 2^21 and more, makes its sum a NaN.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels.words import Word, assembly, real
 
-COUNTED = 5
-"""Bits that count, so that a sum has at most 31 parts."""
-UNITS = 2.0**31
-MOST, LOST = 2.0**18, 2.0**23
+MOST_PARTS, COUNTED = 16, 5
+"""Of a sum, at most, and bits that count them."""
+UNITS = 2.0**28
+MOST, LOST = 2.0**21, 2.0**26
 """Parts are below; what is added for one that is not, so that the sum is LOST / 2 or more whatever the others are."""
 
 

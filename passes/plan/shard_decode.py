@@ -10,10 +10,11 @@ Before:                                          After:
 
 The rule by which work is shared is that of tensor-parallel training: what a product has in rows the next one sums over,
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
-layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.  A step of several texts, 8 at most, has the
-same chain, but other roles: warps multiply the weights they hold by all texts at once, rank r of a cluster attends for
-text r, and what clusters add is summed up once for all (texts_*.py).  Their norms come behind the products, by sums
-that are made of weights once (norm_sums.py).
+layer: in memory, in whole numbers that count who has added to them (kernels/counted_sums.py).  Who brings, multiplies,
+finishes and exchanges is in sharded_*.py.  A step of several texts, 8 at most, has the same chain, but other roles:
+warps multiply the weights they hold by all texts at once, rank r of a cluster attends for text r, and what clusters add
+is summed up once for all (texts_*.py).  Their norms come behind the products, by sums that are made of weights once
+(norm_sums.py).
 
 Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
 the chip has no clusters and bulk copies, and where that is modelled to be as fast or to save little.

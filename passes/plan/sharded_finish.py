@@ -56,7 +56,8 @@ class Finisher:
         for first in range(0, width, 128):
             four = c.load_reals(launch.place("stream") + first * 4 + launch.lane * 16, 4)
             numbers += four if first + 128 <= width else [(launch.lane * 4 < width - first).where(x, 0.0) for x in four]
-        return moments_of(launch, *sums_across(numbers), norm.centred, norm.epsilon)
+        total, square = sums_across(numbers)
+        return moments_of(launch, total, square, norm.centred, norm.epsilon)
 
     def _layer(self, run: Word, layer: Word) -> None:
         launch, chain = self.launch, self.launch.chain

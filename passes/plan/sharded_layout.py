@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import lcm
 
+from lispgpt.passes.kernels.counted_sums import MOST_PARTS
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_ahead import AheadShapes
@@ -76,6 +77,8 @@ class Layout:
         units = -(-chain.down.depth // LINE)
         self.hidden = -(-units // clusters) * LINE
         self.layer_clusters = max(self.head_clusters, -(-chain.down.depth // self.hidden))
+        if self.layer_clusters > MOST_PARTS:
+            raise Refused(f"{self.layer_clusters} clusters are more than add up a sum")
         self.others = blocks - RANKS * self.layer_clusters
         self.columns = self.width // RANKS
         self.hidden_rows = self.hidden // RANKS

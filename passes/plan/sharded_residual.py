@@ -2,8 +2,8 @@
 
 What clusters add to it, they add to sums in memory that all blocks share (counted_sums.py), one for each column.  A
 thread asks for those of its columns until all clusters have added, and goes on with the bits that all other blocks go
-on with.  A layer has two additions, and each its own sums: they are added to again a layer later, by a cluster that
-has read the other's, which depended on all that have read these.
+on with.  A layer has two additions, and each its own sums.  Those are added to again a layer later, by a cluster that
+has read the other addition's, to which all clusters have added since they read these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from lispgpt.passes.plan.sharded_sharing import WARPS
 
 THREADS = 32 * WARPS
 PAUSE = 900
-"""Clocks from when a block has made its part of a sum until it asks for the whole for the first time."""
+"""Clocks from when a block has made its part of a sum until it asks for the whole for the first time: who asks too
+early is in the way of those who add.  GPT-2 of 124M on an H200: 84.5 us a token, with 1100 85.7, with 600 6 more."""
 
 
 class Residual:
@@ -79,13 +80,7 @@ class Residual:
         when(self.launch.block == 0, store)
 
     def added(
-        self,
-        number: int,
-        product: Product,
-        layer: Word,
-        stream: Sequence[Word],
-        seen: Sequence[Word],
-        since: Word,
+        self, number: int, product: Product, layer: Word, stream: Sequence[Word], seen: Sequence[Word], since: Word
     ) -> tuple[list[Word], list[Word]]:
         """(the stream with what all clusters add by this product, what is read of the sums).  number: 0 or 1, of a
         layer's addition.  since: the clock when this block had made its part."""
@@ -154,7 +149,7 @@ class Residual:
         return moments_of(launch, total, square, centred, epsilon)
 
     def _with(self, stream: Sequence[Word]) -> list[tuple[_Pair, Word, Word]]:
-        return [(pair, *stream[2 * i : 2 * i + 2]) for i, pair in enumerate(self.pairs)]
+        return [(pair, stream[2 * i], stream[2 * i + 1]) for i, pair in enumerate(self.pairs)]
 
     # ---- clusters without layers
 

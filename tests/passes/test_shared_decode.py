@@ -87,6 +87,18 @@ def test_weights_in_blocks(program: str, kind: str, options: str, tmp_path: Path
     check(tmp_path, 2, 5, 2, program=program, options=options, layers=1, **{"weight-type": kind})
 
 
+@pytest.mark.parametrize("weight", [np.inf, 1e9])
+def test_what_no_sum_can_hold_is_no_number(weight: float, tmp_path: Path) -> None:
+    """Neither a part that is infinite nor one that is too large for whole numbers makes a token."""
+    artifact = compiled(tmp_path, "cuda:sm_90a", 2, layers=1)
+    (entry,), weights = artifact.plan.entries, random_weights(artifact, scale=0.2, seed=seeded.fresh_seed())
+    weights.values["proj-w"][0, 5] = weight
+    with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
+        session.put(entry, {"tokens": [[3]], "positions": [[7]]})
+        assert [int(next_.item()) for next_ in session.repeat(entry, "next", 1)] == [-1]
+        assert np.isnan(session.read(entry.results["logits"])[0, : GPT2["vocab"]]).all()
+
+
 @pytest.mark.slow
 def test_a_step_is_the_same_in_every_use_of_its_memory(tmp_path: Path) -> None:
     """Marks that tell one use from the next are no part of the numbers."""
