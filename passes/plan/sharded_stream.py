@@ -91,7 +91,7 @@ class Streamer:
         if "out" in layout.packed:
             begin, end = launch.share * (layout.attended // LINE), word(layout.packed["out"].chunks - 1)
             own = launch.cluster < layout.head_clusters
-            boxes += [("out", own.where(begin + i, end)) for i in range(layout.attended // LINE)]
+            boxes += [("out", own.where(lesser(begin + i, end), end)) for i in range(layout.attended // LINE)]
         else:
             boxes += [("out", [first + LINE * i, column]) for i in range(layout.attended // LINE)]
         up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows

@@ -87,6 +87,12 @@ def test_weights_in_blocks(program: str, kind: str, options: str, tmp_path: Path
     check(tmp_path, 2, 5, 2, program=program, options=options, layers=1, **{"weight-type": kind})
 
 
+@pytest.mark.parametrize("config", [{"weight-type": "int8"}, {"cache-type": "bf16"}])
+def test_heads_that_clusters_do_not_share_evenly(config: dict[str, str], tmp_path: Path) -> None:
+    """The second of two clusters has one of three heads, which fill two chunks of weights each."""
+    check(tmp_path, 2, 5, 2, layers=1, width=384, heads=3, **config)
+
+
 @pytest.mark.parametrize("weight", [np.inf, 1e9])
 def test_what_no_sum_can_hold_is_no_number(weight: float, tmp_path: Path) -> None:
     """Neither a part that is infinite nor one that is too large for whole numbers makes a token."""

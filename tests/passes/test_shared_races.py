@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from emulated_cuda.device import EmulatedCuda
 from shared_steps import by_cpu, compiled
 
 from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster
-from lispgpt.passes.kernels.words import when
+from lispgpt.passes.kernels.words import Word, when
 from lispgpt.passes.plan import sharded_layout, sharded_residual
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_multiply import Multipliers
@@ -82,13 +83,17 @@ def with_a_wrong_phase(patch: pytest.MonkeyPatch) -> None:
 
 def without_marks(patch: pytest.MonkeyPatch) -> None:
     right = cluster.await_halves
-    patch.setattr(cluster, "await_halves", lambda pointers, _: right(pointers, lambda _, halves: halves[0] & 0))
+    patch.setattr(cluster, "await_halves", lambda pointers, _, __=0: right(pointers, lambda _, halves: halves[0] & 0))
 
 
 def with_marks_off_by_one(patch: pytest.MonkeyPatch) -> None:
     """As if a place of words were not used by turns, but always with the mark that it has had."""
     right = cluster.await_lines
-    patch.setattr(cluster, "await_lines", lambda pointers, wrong: right(pointers, lambda found: (wrong(found) ^ 1) & 1))
+
+    def other(pointers: Sequence[ir.Value], wrong: Callable[[list[Word]], Word], _: int = 0) -> list[list[Word]]:
+        return right(pointers, lambda found: (wrong(found) ^ 1) & 1)
+
+    patch.setattr(cluster, "await_lines", other)
 
 
 def without_a_part(patch: pytest.MonkeyPatch) -> None:
