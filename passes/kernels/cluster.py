@@ -12,7 +12,7 @@ from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.passes.kernels.words import Word, assembly, when, word
+from lispgpt.passes.kernels.words import Word, assembly, word
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
 REMOTE = "st.async.shared::cluster.mbarrier::complete_tx::bytes"
@@ -188,24 +188,19 @@ def pause_until(start: Word, clocks: int) -> None:
     b.repeat([], lambda: ((clock() - start < clocks).value, []))
 
 
-def await_lines(pointers: Sequence[ir.Value], lacks: Callable[[list[Word]], Word], pause: int = 0) -> list[list[Word]]:
-    """Four words each, once lacks(…) of all lines' words is 0.  pause: clocks between one time that is asked and the
-    next."""
-    return list(map(words_of, await_halves(pointers, lambda _, halves: lacks(words_of(halves)), pause)))
+def await_lines(pointers: Sequence[ir.Value], lacks: Callable[[list[Word]], Word]) -> list[list[Word]]:
+    """Four words each, once lacks(…) of all lines' words is 0."""
+    return list(map(words_of, await_halves(pointers, lambda _, halves: lacks(words_of(halves)))))
 
 
-def await_halves(
-    pointers: Sequence[ir.Value], lacks: Callable[[int, list[Word]], Word], pause: int = 0
-) -> list[list[Word]]:
+def await_halves(pointers: Sequence[ir.Value], lacks: Callable[[int, list[Word]], Word]) -> list[list[Word]]:
     """The same of two i64 each, and lacks(number of a line, its halves)."""
     count = len(pointers)
 
     def load() -> tuple[ir.Value, list[ir.Value]]:
         found = [half for pointer in pointers for half in load_line(pointer)]
-        wrong = reduce(Word.__or__, [lacks(i, found[2 * i : 2 * i + 2]) for i in range(count)]) != 0
-        if pause:
-            when(wrong, lambda: pause_until(clock(), pause))
-        return wrong.value, [half.value for half in found]
+        wrong = [lacks(i, found[2 * i : 2 * i + 2]) for i in range(count)]
+        return (reduce(Word.__or__, wrong) != 0).value, [half.value for half in found]
 
     found = list(map(Word, b.repeat([b.i64()] * (2 * count), load)))
     return [found[2 * i : 2 * i + 2] for i in range(count)]

@@ -17,7 +17,7 @@ from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, each, either, if_there, lesser, when, word
+from lispgpt.passes.kernels.words import Word, each, either, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, moments_of, preload
 from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
@@ -25,14 +25,11 @@ from lispgpt.passes.plan.sharded_merge import merge
 from lispgpt.passes.plan.sharded_residual import sums_across
 from lispgpt.passes.plan.sharded_sharing import Sharing
 
-SPREAD = 1
-
 
 class Finisher:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
         self.ranks = [launch.remote(i) for i in range(RANKS)]
-        self.mine = [launch.remote(launch.lane % 4 * 2 + i) for i in (0, 1)]
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
@@ -168,19 +165,6 @@ class Finisher:
         """Four neighbouring lanes' numbers at once to all ranks; there: whether they have any."""
         layout = self.launch.layout
         four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
-        if SPREAD:
-            place = self.launch.lane % 4
-            odd, late = (place & 1) == 1, (place & 2) == 2
-            pairs = [[odd.where(four[i ^ 1 ^ more], four[i ^ more]) for i in range(4)] for more in (0, 2)]
-            four = [late.where(y, x) for x, y in zip(*pairs, strict=True)]
-            to = (number - place) * 4 + layout.at[name]
-
-            def send_mine() -> None:
-                for remote in self.mine:
-                    c.send(remote + to, four, remote + layout.barrier[barrier])
-
-            if_there(there, send_mine)
-            return
         to = number * 4 + layout.at[name]
 
         def send() -> None:

@@ -15,7 +15,6 @@ from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_products import place_of_pair
 
 FEW = 4
-SPREAD = 1
 """Warps whose parts are joined where no others have any."""
 
 
@@ -54,12 +53,6 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = numbers[2 * i : 2 * i + 2]
         four = [*pair, *(word_.from_lane(1) for word_ in pair)]
-        if SPREAD:
-            odd = lane % 2
-            four = [(odd == 1).where(y, x) for x, y in zip(four, four[2:] + four[:2], strict=True)]
-            ranks = [launch.remote(odd * 4 + r) for r in range(4)]
-            if_there(inside, partial(_send, launch, to + (number - odd * 2) * 4, four, ranks))
-            continue
         even = lane % 2 == 0
         when(even if inside is None else even.where(inside, False), partial(_send, launch, to + number * 4, four))
 
@@ -93,8 +86,8 @@ def join_parts(launch: Launch, count: Word, owns: Word | None, head: Word, at: S
     return either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
 
 
-def _send(launch: Launch, to: Word, numbers: list[Word], ranks: list[Word] | None = None) -> None:
-    for remote in ranks or [launch.remote(i) for i in range(RANKS)]:
+def _send(launch: Launch, to: Word, numbers: list[Word]) -> None:
+    for remote in (launch.remote(i) for i in range(RANKS)):
         c.send(remote + to, numbers, remote + launch.layout.barrier["merged"])
 
 

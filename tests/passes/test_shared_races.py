@@ -83,14 +83,14 @@ def with_a_wrong_phase(patch: pytest.MonkeyPatch) -> None:
 
 def without_marks(patch: pytest.MonkeyPatch) -> None:
     right = cluster.await_halves
-    patch.setattr(cluster, "await_halves", lambda pointers, _, __=0: right(pointers, lambda _, halves: halves[0] & 0))
+    patch.setattr(cluster, "await_halves", lambda pointers, _: right(pointers, lambda _, halves: halves[0] & 0))
 
 
 def with_marks_off_by_one(patch: pytest.MonkeyPatch) -> None:
     """As if a place of words were not used by turns, but always with the mark that it has had."""
     right = cluster.await_lines
 
-    def other(pointers: Sequence[ir.Value], wrong: Callable[[list[Word]], Word], _: int = 0) -> list[list[Word]]:
+    def other(pointers: Sequence[ir.Value], wrong: Callable[[list[Word]], Word]) -> list[list[Word]]:
         return right(pointers, lambda found: (wrong(found) ^ 1) & 1)
 
     patch.setattr(cluster, "await_lines", other)
