@@ -133,14 +133,13 @@ class Layout:
         self.row_lines = 0 if rows is None else rows.row_bytes // (2 * LINE)
 
     def _turns_near(self, most: int) -> int:
-        """Turns whose rows lie in a block's memory, where it has room beside the chunks of weights that it needs.  Rows
-        of 16 bits, which are half as many bytes, come to registers as fast."""
-        rows = self.heads.rows
-        if rows is None or self.heads.short or self.context % RANKS:
+        """Turns whose rows lie in a block's memory, where it has room beside the chunks of weights that it needs, as all
+        of the product behind attention come ahead of them.  Rows of 16 bits come to registers as fast."""
+        rows, stages = self.heads.rows, self.layer_chunks if self.whole else STAGES_BESIDE_ROWS
+        if rows is None or self.heads.short or self.context % RANKS or self.attended > LINE * stages:
             return 0
         if rows.row_bytes % (2 * LINE) or rows.position % 16 or rows.head % 16:
             return 0
-        stages = self.layer_chunks if self.whole else STAGES_BESIDE_ROWS
         room = SHARED_BYTES - self.bytes + (self.stages - stages) * self.chunk - SWIZZLED
         return max(0, min(self.turns, most // self.row_step, room // self.turn_bytes))
 

@@ -93,6 +93,12 @@ def test_heads_that_clusters_do_not_share_evenly(config: dict[str, str], tmp_pat
     check(tmp_path, 2, 5, 2, layers=1, width=384, heads=3, **config)
 
 
+@pytest.mark.slow
+def test_rows_do_not_wait_behind_more_weights_than_a_block_holds(tmp_path: Path) -> None:
+    config: dict[str, int | str] = {"width": 896, "heads": 7, "weight-type": "int8"}
+    check(tmp_path, 1, 5, 2, layers=1, **config)
+
+
 @pytest.mark.parametrize("weight", [np.inf, 1e9])
 def test_what_no_sum_can_hold_is_no_number(weight: float, tmp_path: Path) -> None:
     """Neither a part that is infinite nor one that is too large for whole numbers makes a token."""
