@@ -133,8 +133,8 @@ class Layout:
         self.row_lines = 0 if rows is None else rows.row_bytes // (2 * LINE)
 
     def _turns_near(self, most: int) -> int:
-        """Turns whose rows lie in a block's memory, where it has room beside the chunks of weights that it needs, as all
-        of the product behind attention come ahead of them.  Rows of 16 bits come to registers as fast."""
+        """Turns whose rows lie in a block's memory, where it has room beside the chunks of weights that it needs: all
+        of the product behind attention come ahead of rows.  Those of 16 bits come to registers as fast."""
         rows, stages = self.heads.rows, self.layer_chunks if self.whole else STAGES_BESIDE_ROWS
         if rows is None or self.heads.short or self.context % RANKS or self.attended > LINE * stages:
             return 0
