@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from changed_pipelines import changed_pipeline
-from compiled_models import Weights
+from compiled_models import Weights, random_weights
 from one_launch import EXAMPLES
 
 from lispgpt.base.dtypes import find_dtype
@@ -16,6 +17,8 @@ from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 GPT2 = {"layers": 2, "heads": 2, "width": 128, "vocab": 211, "context": 64}
+CLEAR = 1e-3
+"""How much larger the largest logit is than the next, beside the largest in size."""
 LLAMA = {"layers": 3, "heads": 4, "kv-heads": 2, "width": 128, "hidden": 256, "vocab": 211, "context": 16}
 
 
@@ -55,11 +58,30 @@ def by_cpu(
     artifact: Artifact, weights: Weights, start: int, count: int, cached: int | None = None
 ) -> tuple[list[int], np.ndarray]:
     """The tokens that follow number 3 at a position, and the last step's logits; cached: a seed for what is there."""
+    steps = list(_steps(artifact, weights, start, count, cached))
+    return [token for token, _ in steps], steps[-1][1]
+
+
+def clear_weights(artifact: Artifact, seed: int, start: int, count: int, cached: bool = False) -> tuple[Weights, int]:
+    """Random weights by whose logits the CPU's tokens are clear, and their seed: the given one or one behind it.
+    cached: with keys and values of that seed."""
+    while True:
+        weights = random_weights(artifact, scale=0.2, seed=seed)
+        ranked = [np.sort(logits) for _, logits in _steps(artifact, weights, start, count, seed if cached else None)]
+        if all(row[-1] - row[-2] > CLEAR * max(abs(row[0]), abs(row[-1])) for row in ranked):
+            return weights, seed
+        seed += 1
+
+
+def _steps(
+    artifact: Artifact, weights: Weights, start: int, count: int, cached: int | None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Each one's token and logits."""
     with Session(artifact, CpuDevice(), weights) as session:  # type: ignore[arg-type]
         if cached is not None:
             fill_cache(session, cached)
-        tokens = [3]
+        token = 3
         for position in range(start, start + count):
-            found = session.run("decode-greedy", [[tokens[-1]]], [[position]])
-            tokens.append(int(found["next"].item()))
-        return tokens[1:], found["logits"][0]
+            found = session.run("decode-greedy", [[token]], [[position]])
+            token = int(found["next"].item())
+            yield token, found["logits"][0][: GPT2["vocab"]].copy()

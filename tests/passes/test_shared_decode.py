@@ -9,7 +9,7 @@ import pytest
 import seeded
 from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
-from shared_steps import GPT2, by_cpu, compiled, fill_cache
+from shared_steps import GPT2, by_cpu, clear_weights, compiled, fill_cache
 
 from lispgpt.runtime.session import Session
 
@@ -30,8 +30,9 @@ def check(
 ) -> None:
     """order: of the roles, by warps of all blocks (0) or by every block's own in an order of that seed.  cached: with
     keys and values of earlier positions."""
-    cpu, seed = compiled(folder, "cpu", program=program, **config), seeded.fresh_seed()
-    weights, known = random_weights(cpu, scale=0.2, seed=seed), seed if cached else None
+    cpu = compiled(folder, "cpu", program=program, **config)
+    weights, seed = clear_weights(cpu, seeded.fresh_seed(), start, count, cached)
+    known = seed if cached else None
     tokens, logits = by_cpu(cpu, weights, start, count, known)
     artifact = compiled(folder, "cuda:sm_90a", clusters, program, options=options, **config)
     (entry,) = artifact.plan.entries

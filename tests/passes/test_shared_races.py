@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import seeded
-from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
-from shared_steps import by_cpu, compiled
+from shared_steps import by_cpu, clear_weights, compiled
 
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
@@ -35,9 +34,8 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def steps(artifact: Artifact, count: int, folder: Path, program: str = "gpt2.lisp", **config: int | str) -> None:
     """Tokens as the CPU makes them, without a race; AssertionError for others."""
-    seed = seeded.fresh_seed()
     cpu = compiled(folder, "cpu", program=program, layers=1, **config)
-    weights = random_weights(cpu, scale=0.2, seed=seed)
+    weights, seed = clear_weights(cpu, seeded.fresh_seed(), START, count)
     tokens, logits = by_cpu(cpu, weights, START, count)
     (entry,) = artifact.plan.entries
     assert len(entry.launches) == 1, entry.remarks
