@@ -79,21 +79,36 @@ MISTAKES: dict[str, Callable[[Instruction], tuple[int, ...] | None]] = {
 
 def sites(artifact: Artifact, kernel: str, mistake: str) -> list[Site]:
     """Every place in a kernel where the mistake can be made, but for barriers that no use of shared memory precedes,
-    and waits that repeat one behind the same loads: those count for who has skipped a branch with the first in it."""
-    codes = [CodeObject(piece, artifact.target.partition(":")[2]) for piece in elf_files(artifact.code)]
+    and waits for loads that one ahead waits for as well: those count for who has skipped a branch, with the first in it
+    or, where stores count as loads do, with a store in it."""
+    chip = artifact.target.partition(":")[2]
+    codes = [CodeObject(piece, chip) for piece in elf_files(artifact.code)]
     file = next(number for number, code in enumerate(codes) if kernel in code.symbols)
     found, shared, waited = [], False, set[tuple[int, ...]]()
+    stores, loaded = 0, False
     for at, instruction in codes[file].instructions_of(kernel):
         words = MISTAKES[mistake](instruction)
         shared = shared or instruction.format == "DS"
         if "LOAD" in instruction.name and not instruction.name.startswith("S_WAIT"):
             waited.clear()
+            stores, loaded = 0, False
+        stores += "_STORE" in instruction.name
         repeated = instruction.words in waited
         if missing_wait(instruction) is not None:
+            left = _left_of_memory(instruction) if chip.startswith("gfx9") else None
+            repeated = repeated or (loaded and left is not None)
+            loaded = loaded or (left is not None and left <= stores)
             waited.add(instruction.words)
         if words is not None and not repeated and (shared or mistake != "dropped barrier"):
             found.append(Site(kernel, file, at - codes[file].base, instruction, words))
     return found
+
+
+def _left_of_memory(wait: Instruction) -> int | None:
+    """Of gfx9's s_waitcnt: how many loads and stores may be under way behind it; None: it waits for others, too."""
+    bits = wait.words[0] & 0xFFFF
+    others = 0x0F70
+    return (bits & 0xF) | (bits >> 14) << 4 if bits & others == others else None
 
 
 def mutated(artifact: Artifact, site: Site) -> bytes:
