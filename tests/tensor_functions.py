@@ -66,7 +66,7 @@ def call(made: Program, inputs: list[np.ndarray], function: str) -> list[np.ndar
     passmanager.PassManager.parse(_PIPELINE).run(module.operation)
     engine = execution_engine.ExecutionEngine(module, opt_level=1, shared_libs=[str(_RUNNER)])
     arrays = [np.ascontiguousarray(a) for a in inputs] + results
-    descriptors = [_descriptor(a) for a in arrays]
+    descriptors = [descriptor_of(a) for a in arrays]
     pointers = [ctypes.pointer(ctypes.pointer(d)) for d in descriptors]
     engine.invoke(function, *pointers)
     return results
@@ -76,7 +76,7 @@ def _poison(dtype: str) -> Any:
     return np.nan if dtype.startswith("f") else 0x5A5A
 
 
-def _descriptor(array: np.ndarray) -> ctypes.Structure:
+def descriptor_of(array: np.ndarray) -> ctypes.Structure:
     rank = max(array.ndim, 1)
 
     class Descriptor(ctypes.Structure):

@@ -243,10 +243,10 @@ def shuffle_xor(value: ir.Value, distance: int, subgroup: int) -> ir.Value:
     return create_op("gpu.shuffle", operands, [value.type, i1()], {"mode": mode}).results[0]
 
 
-def shuffle_from(value: ir.Value, lane: int, subgroup: int) -> ir.Value:
-    """The value of one lane, for all."""
+def shuffle_from(value: ir.Value, lane: int | ir.Value, subgroup: int) -> ir.Value:
+    """The value of the lane of that number, one for all or of each lane its own."""
     mode = ir.Attribute.parse("#gpu<shuffle_mode idx>")
-    operands = [value, constant(lane, i32()), constant(subgroup, i32())]
+    operands = [value, constant(lane, i32()) if isinstance(lane, int) else lane, constant(subgroup, i32())]
     return create_op("gpu.shuffle", operands, [value.type, i1()], {"mode": mode}).results[0]
 
 

@@ -79,6 +79,15 @@ def multiply(a: Sequence[Word], right: Sequence[Word], total: Sequence[Word]) ->
     return assembly(text, [*a, *right, *total], "ffff", memory=False)
 
 
+def multiply_whole(a: Sequence[Word], right: Sequence[Word], total: Sequence[Word]) -> list[Word]:
+    """One m16n8k32 step of whole numbers of 8 bits by a warp, whose sums have 32."""
+    text = (
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, "
+        "{$10, $11, $12, $13};"
+    )
+    return assembly(text, [*a, *right, *total], "rrrr", memory=False)
+
+
 def packed(low: Word, high: Word) -> Word:
     """Two reals as bf16 in one word."""
     return assembly("cvt.rn.bf16x2.f32 $0, $1, $2;", [high, low], "r", pure=True)[0]
@@ -109,11 +118,6 @@ def lanes_where(condition: Word) -> Word:
 def bits_of(number: Word) -> Word:
     """How many of its bits are set."""
     return Word(b.emit("math.ctpop", [number.value], [number.value.type]))
-
-
-def count_lanes(condition: Word) -> Word:
-    """For how many of a warp's lanes it holds."""
-    return bits_of(lanes_where(condition))
 
 
 def over_lanes(kind: str, number: Word) -> Word:
@@ -153,13 +157,18 @@ def load_line(pointer: ir.Value) -> list[Word]:
     return assembly(text, [pointer], "ll")
 
 
+def load_halves(pointer: ir.Value) -> list[Word]:
+    """Two neighbouring i64, each of which other blocks of the launch write or add to by itself."""
+    return assembly("ld.relaxed.gpu.global.v2.b64 {$0, $1}, [$2];", [pointer], "ll")
+
+
 def words_of(halves: Sequence[Word]) -> list[Word]:
     """The four words of two i64."""
     thirty_two = b.constant(32, b.i64())
     found = []
     for half in halves:
         upper = b.emit("arith.shrui", [half.value, thirty_two], [half.value.type])
-        found += [_low(half), _low(Word(upper))]
+        found += [low_of(half), low_of(Word(upper))]
     return found
 
 
@@ -174,7 +183,8 @@ def store_halves(pointer: ir.Value, halves: Sequence[Word]) -> None:
     assembly("{ .reg .b128 t; mov.b128 t, {$1, $2}; st.relaxed.gpu.global.b128 [$0], t; }", [pointer, *halves])
 
 
-def _low(half: Word) -> Word:
+def low_of(half: Word) -> Word:
+    """The lower word of an i64."""
     return Word(b.emit("arith.trunci", [half.value], [b.i32()]))
 
 
@@ -185,20 +195,24 @@ def clock() -> Word:
 
 def pause_until(start: Word, clocks: int) -> None:
     """Ask for nothing that others wait for, until so many clocks have gone by since `start`."""
-    b.repeat([], lambda: ((clock() - start < clocks).value, []))
+    b.repeat([], lambda: ((clock() - start).is_("u<", clocks).value, []))
 
 
 def await_lines(pointers: Sequence[ir.Value], lacks: Callable[[list[Word]], Word]) -> list[list[Word]]:
     """Four words each, once lacks(…) of all lines' words is 0."""
-    return list(map(words_of, await_halves(pointers, lambda _, halves: lacks(words_of(halves)))))
+    return list(map(words_of, await_halves(pointers, lambda _, halves: lacks(words_of(halves)), load_line)))
 
 
-def await_halves(pointers: Sequence[ir.Value], lacks: Callable[[int, list[Word]], Word]) -> list[list[Word]]:
+def await_halves(
+    pointers: Sequence[ir.Value],
+    lacks: Callable[[int, list[Word]], Word],
+    load_both: Callable[[ir.Value], list[Word]] = load_halves,
+) -> list[list[Word]]:
     """The same of two i64 each, and lacks(number of a line, its halves)."""
     count = len(pointers)
 
     def load() -> tuple[ir.Value, list[ir.Value]]:
-        found = [half for pointer in pointers for half in load_line(pointer)]
+        found = [half for pointer in pointers for half in load_both(pointer)]
         wrong = [lacks(i, found[2 * i : 2 * i + 2]) for i in range(count)]
         return (reduce(Word.__or__, wrong) != 0).value, [half.value for half in found]
 

@@ -72,6 +72,10 @@ class Word(Number):
         """The value of the lane whose number differs by this in exclusive or."""
         return Word(b.shuffle_xor(self.value, distance, 32))
 
+    def of_lane(self, lane: Word) -> Word:
+        """The value of the lane of that number."""
+        return Word(b.shuffle_from(self.value, lane.value, 32))
+
 
 def word(value: Any) -> Word:
     """An int, an index or an SSA value as i32, or a value that is no integer as it is."""
@@ -96,6 +100,12 @@ def greater(a: Word, c: Word) -> Word:
 def lesser(a: Word, c: Word) -> Word:
     """The smaller of two signed integers."""
     return a.emit("arith.minsi", c)
+
+
+def added(numbers: Sequence[Word]) -> Word:
+    """Reals, added up by halves, which do not wait for each other."""
+    half = len(numbers) // 2
+    return added(numbers[:half]) + added(numbers[half:]) if half else numbers[0]
 
 
 def fused(a: Word, c: Word, d: Word) -> Word:

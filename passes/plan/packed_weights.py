@@ -1,9 +1,10 @@
 """Blocks of whole numbers with scales, packed for a sharded launch: in chunks as bulk copies bring them, and in these
 in the order in which lanes read them for matrix instructions.
 
-In a chunk a step of a tile is 256 bytes, 8 of each lane: the numbers of an instruction's four words of BF16, of which
-bytes 0 and 2 of a word are one and bytes 1 and 3 the next.  Behind all numbers lie the scales, those of a grain of the
-depth for all rows together.  Behind all chunks lies one of zeros, for those that are past a weight's end.
+In a chunk a step of a tile is 256 bytes, 8 of each lane: a word for each of its two rows, whose bytes 0 and 2 are the
+first two of the row's numbers, as BF16 one of an instruction's words, and bytes 1 and 3 the two that are 8 further.
+Behind all numbers lie the scales, those of a grain of the depth for all rows together.  Behind all chunks lies one of
+zeros, for those that are past a weight's end.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class PackedWeights:
         pitch = product.depth // dtype.block * dtype.item_bytes
         rows, steps, scales = self._of_rows(pitch) if self.parts == 1 else self._of_columns(pitch, columns)
         layer: list[Run] = [((product.weights.first, 0), ((layers, (product.weights.stride, self.parts * self.part)),))]
-        lane: list[Run] = [((0, 0), ((4, (2, LANE)), (2, (8, 4)), (2, (1, 2))))]
+        lane: list[Run] = [((0, 0), ((4, (2, LANE)), (2, (8, 1)), (2, (1, 2))))]
         found = pieces_of(layer, runs_of([at for at, _ in rows]), runs_of(steps), lane)
         whole: list[Run] = [((0, 0), ((scale, (1, 1)),))]
         return found + pieces_of(layer, runs_of([at for _, at in rows]), runs_of(scales), whole)
@@ -106,7 +107,7 @@ class PackedWeights:
             start, own = row // 8 * self.chunk, row % 8
             numbers = row * pitch, start + own * 4 * LANE
             rows.append((numbers, (row * pitch, start + self._scales + own * self.scale_bytes)))
-        steps = [(self._source(k), k % half // DEEP * STEP + k // half) for k in range(0, size.depth, DEEP)]
+        steps = [(self._source(k), k % half // DEEP * STEP + k // half * 4) for k in range(0, size.depth, DEEP)]
         item = find_dtype(size.kind).item_bytes
         scales = [(i * item, i * 8 * self.scale_bytes) for i in range(size.depth // self.grain)]
         return rows, steps, scales
@@ -115,7 +116,7 @@ class PackedWeights:
         rows, dtype = [], find_dtype(self.product.kind)
         for row in range(self.product.rows):
             start, own = row // columns * self.part, row % columns
-            tile = own // 16 * (COLUMNS // DEEP * STEP) + own % 8 * 4 * LANE + own % 16 // 8
+            tile = own // 16 * (COLUMNS // DEEP * STEP) + own % 8 * 4 * LANE + own % 16 // 8 * 4
             rows.append(((row * pitch, start + tile), (row * pitch, start + self._scales + own * self.scale_bytes)))
         span, each = self.span, -(-self.span // COLUMNS)
 
@@ -152,16 +153,21 @@ class PackedWeights:
         return assembly(text, [at], "f")[0]
 
     @staticmethod
-    def load(address: Word) -> list[Word]:
+    def load_numbers(address: Word) -> list[Word]:
+        """A word for each of a lane's two rows."""
+        return c.load_words(address, 2)
+
+    def load(self, address: Word) -> list[Word]:
         """A lane's four words of BF16 for an instruction."""
-        return [word for numbers in c.load_words(address, 2) for word in _widened(numbers)]
+        rows = [_widened(numbers) for numbers in self.load_numbers(address)]
+        return [row[late] for late in (0, 1) for row in rows]
 
 
 def _widened(numbers: Word) -> list[Word]:
     """Bytes 0 and 2 of a word, which have signs, as BF16, and bytes 1 and 3: the lower seven bits of each below the
     exponent of 128, less 128, or 256 where the upper bit is set."""
     text = "shr.u32 more, $2, 8; "
-    for number, source in enumerate(("$2", "more")):
-        text += f"lop3.b32 a, {source}, 0x007F007F, $3, 0xEA; lop3.b32 c, {source}, 0x00800080, $3, 0xEA; "
-        text += f"sub.rn.bf16x2 ${number}, a, c; "
-    return assembly(f"{{ .reg .b32 a, c, more; {text}}}", [numbers, word(0x43004300)], "rr", pure=True)
+    for source, name in (("$2", "a"), ("more", "c")):
+        text += f"lop3.b32 {name}, {source}, 0x007F007F, $3, 0xEA; lop3.b32 {name}s, {source}, 0x00800080, $3, 0xEA; "
+    text += "sub.rn.bf16x2 $0, a, as; sub.rn.bf16x2 $1, c, cs; "
+    return assembly(f"{{ .reg .b32 a, as, c, cs, more; {text}}}", [numbers, word(0x43004300)], "rr", pure=True)

@@ -197,10 +197,10 @@ class Earlier(HeadReader):
         scores = []
         for words, _ in rows:
             key = self._reals(words)
-            total = query[0] * key[0]
-            for q, k in zip(query[1:], key[1:], strict=True):
-                total = fused(q, k, total)
-            scores.append(total)
+            chains = [q * k for q, k in zip(query[:2], key[:2], strict=True)]
+            for i, (q, k) in enumerate(zip(query[2:], key[2:], strict=True)):
+                chains[i % 2] = fused(q, k, chains[i % 2])
+            scores.append(chains[0] + chains[1])
         distances = [1 << i for i in range(5)]
         for distance in (d for d in distances if d < across):
             scores = [s + s.from_lane(distance) for s in scores]

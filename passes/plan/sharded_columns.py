@@ -10,7 +10,7 @@ from functools import partial
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, lesser, loop, real, word
 from lispgpt.passes.plan.sharded_layout import LINE
-from lispgpt.passes.plan.sharded_products import QUAD, Loaded, Numbers, Products
+from lispgpt.passes.plan.sharded_products import PAIR, Loaded, Numbers, Products
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 from lispgpt.passes.plan.sharded_weights import Fragment, Scale, Weights
 
@@ -95,8 +95,9 @@ class ColumnProducts:
         return lesser(row, word(columns - 1)) if columns % 16 else row
 
     def _operand(self, source: str, first: Word, count: int) -> list[Fragment]:
-        start = self.launch.place(source) + self.part * QUAD + (self.group & 3) * 8 + first * (4 * QUAD)
-        return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
+        start = self.launch.place(source) + self.part * PAIR + (self.group & 3) * 4 + first * (8 * PAIR)
+        pairs = [start + step * (8 * PAIR) for step in range(count)]
+        return [[c.load_words(pair + late, 1)[0] for late in (0, 4 * PAIR)] for pair in pairs]
 
     def _leave(self, place: Word, x: list[Word], works: Word | None) -> None:
         """Sums of the parts' columns, of a lane's two rows."""

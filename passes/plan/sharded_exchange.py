@@ -12,7 +12,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.counted_sums import part_of_sum
-from lispgpt.passes.kernels.words import Word, each, either, if_there, loop, when, word
+from lispgpt.passes.kernels.words import Word, added, each, either, if_there, loop, when, word
 from lispgpt.passes.plan.sharded_choice import Choice, choose, chosen_before, end, leave, report, tell
 from lispgpt.passes.plan.sharded_draw import Draw
 from lispgpt.passes.plan.sharded_launch import Launch
@@ -94,8 +94,6 @@ class Exchanger:
             column = launch.lane + start
             there = None if start + 32 <= layout.columns else column < layout.columns
             place = launch.place(sums) + column * 4
-            own, *parts = (c.load_reals(place + i * (4 * layout.sum_columns), 1)[0] for i in range(sharing.slices))
-            for part in parts:
-                own = own + part
+            own = added([c.load_reals(place + i * (4 * layout.sum_columns), 1)[0] for i in range(sharing.slices)])
             to = (launch.rank * layout.columns + column) * 8 + (layout.lines["sums"] + number * 8 * layout.width)
             if_there(there, partial(c.add, c.pointer(launch.exchange, to), part_of_sum(own)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial, reduce
+from functools import partial
 from math import prod
 
 from lispgpt.ir import build as b
@@ -17,11 +17,12 @@ from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, each, either, lesser, when, word
+from lispgpt.passes.kernels.words import Word, added, each, either, if_there, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, moments_of, preload
 from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
 from lispgpt.passes.plan.sharded_merge import merge
+from lispgpt.passes.plan.sharded_products import PAIR, parts_of_pair
 from lispgpt.passes.plan.sharded_residual import sums_across
 from lispgpt.passes.plan.sharded_sharing import Sharing
 
@@ -29,23 +30,21 @@ from lispgpt.passes.plan.sharded_sharing import Sharing
 class Finisher:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.ranks = [launch.remote(i) for i in range(RANKS)]
+        self.ranks = {n: [launch.remote(launch.lane % n + i) for i in range(0, RANKS, n)] for n in (2, 4)}
+        """Those to which a lane sends what so many lanes have."""
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
 
         def run(number: Word) -> None:
-            def layers() -> None:
-                if launch.chain.aheads:
-                    make_ahead(launch, launch.position + number)
-                    c.pass_by(AHEAD, TWO_ROLES)
-                each(0, layout.layers, lambda layer: self._layer(number, layer))
-
-            layers()
+            if launch.chain.aheads:
+                make_ahead(launch, launch.position + number)
+                c.pass_by(AHEAD, TWO_ROLES)
+            each(0, layout.layers, lambda layer: self._layer(number, layer))
 
         when(launch.layered, lambda: each(0, launch.times, run))
 
-    def _moments(self, norm: NormWeights) -> tuple[Word, Word]:
+    def _moments(self, norm: NormWeights) -> list[Word]:
         """(mean, 1 / deviation) of the stream, once it is there."""
         launch, width = self.launch, self.launch.layout.width
         c.meet(ROW, TWO_ROLES)
@@ -54,7 +53,7 @@ class Finisher:
             four = c.load_reals(launch.place("stream") + first * 4 + launch.lane * 16, 4)
             numbers += four if first + 128 <= width else [(launch.lane * 4 < width - first).where(x, 0.0) for x in four]
         total, square = sums_across(numbers)
-        return moments_of(launch, total, square, norm.centred, norm.epsilon)
+        return list(moments_of(launch, total, square, norm.centred, norm.epsilon))
 
     def _layer(self, run: Word, layer: Word) -> None:
         launch, chain = self.launch, self.launch.chain
@@ -74,8 +73,10 @@ class Finisher:
     ) -> list[Word]:
         """Rows of the product of the normed stream.  fixed: where their sums of the norm's own weights are kept."""
         kept = [self._kept(norm, fixed + r * 2) for r in rows]
-        mean, factor = self._moments(norm)
+        moments, there = self._moments(norm), self.launch.place("moments")
+        when(self.launch.lane == 0, lambda: c.store_words(there, moments))  # else they are made behind the barrier
         c.meet(SUMS, TWO_ROLES)
+        mean, factor = c.load_reals(there, 2)
         place = self.launch.place(name)
         found = []
         for row, both in zip(rows, kept, strict=True):
@@ -94,7 +95,7 @@ class Finisher:
     def _sum(sharing: Sharing, start: Word, kind: int) -> Word:
         step = 4 * 8 * sharing.all
         places = [start + step * (kind * sharing.slices + i) for i in range(sharing.slices)]
-        return reduce(Word.__add__, [c.load_reals(place, 1)[0] for place in places])
+        return added([c.load_reals(place, 1)[0] for place in places])
 
     def _kept(self, norm: NormWeights, index: Word) -> list[Word]:
         """Sums of gamma and of beta, as an earlier run of the launch has left them; none where there are none."""
@@ -133,7 +134,9 @@ class Finisher:
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
-            self._send("own", "own", number, value, there)
+            first = launch.lane & ~3
+            four = [value.of_lane(first + i) for i in range(4)]
+            self._send("own", (number - launch.lane % 4) * 4, four, 4, there)
 
     def _hidden(self, run: Word, layer: Word, made: Sequence[Copied]) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""
@@ -159,20 +162,19 @@ class Finisher:
                 unit = self._finished(made[1], place, sums[len(numbers) + turn])
             k = number + launch.rank * count
             there = lane < count if count % 32 and turn == len(lanes_) - 1 else None
-            self._send("units", "hidden_units", k, unit, there)
+            other, even = unit.from_lane(1), launch.lane % 2 == 0
+            pair = parts_of_pair(even.where(unit, other), even.where(other, unit))
+            self._send("hidden_units", k // 2 * PAIR, pair, 2, there)
 
-    def _send(self, name: str, barrier: str, number: Word, value: Word, there: Word | None) -> None:
-        """Four neighbouring lanes' numbers at once to all ranks; there: whether they have any."""
+    def _send(self, name: str, place: Word, words: list[Word], among: int, there: Word | None) -> None:
+        """To all ranks what so many neighbouring lanes have; there: whether they have any."""
         layout = self.launch.layout
-        four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
-        to = number * 4 + layout.at[name]
 
         def send() -> None:
-            for remote in self.ranks:
-                c.send(remote + to, four, remote + layout.barrier[barrier])
+            for remote in self.ranks[among]:
+                c.send(remote + place + layout.at[name], words, remote + layout.barrier[name])
 
-        first = self.launch.lane % 4 == 0
-        when(first if there is None else first.where(there, False), send)
+        if_there(there, send)
 
 
 def make_ahead(launch: Launch, position: Word) -> None:

@@ -13,42 +13,42 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, lesser, loop, real, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
+from lispgpt.passes.plan.sharded_digits import Digits
 from lispgpt.passes.plan.sharded_launch import Copied, finished
-from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
 from lispgpt.passes.plan.sharded_products import AT_ONCE, Products
 from lispgpt.passes.plan.sharded_residual import Residual
 from lispgpt.passes.plan.sharded_sharing import WARPS
-from lispgpt.passes.plan.sharded_weights import Fragment, total, weights_of
+from lispgpt.passes.plan.sharded_side import Parts, Side
+from lispgpt.passes.plan.sharded_weights import Fragment, ScaledWeights, weights_of
 
-HELD = 32
-"""Steps of a depth whose operand a warp has in registers."""
+HELD = 64
+"""Words of an operand that a lane has in registers, at most."""
 
 
 class Head:
     def __init__(self, products: Products) -> None:
         self.products, self.launch = products, products.launch
-        self.weights = weights_of(products.launch, "head")
+        self.steps = self.launch.layout.width // 32
+        weights = weights_of(products.launch, "head")
+        self.side: Side = Digits(products, weights) if isinstance(weights, ScaledWeights) else Parts(products, weights)
 
     def norm(self, residual: Residual, stream: Sequence[Word]) -> None:
-        """Put the normed stream, in parts, where the head reads it; by all warps that multiply, each some columns."""
+        """Put the normed stream where the head reads it; by all warps that multiply, each some columns."""
         norm = self.launch.chain.norms[2]
         gamma = residual.factors(norm.gamma, 0)
         beta = [real(0.0)] * len(gamma) if norm.beta is None else residual.factors(norm.beta, 0)
         mean, factor = residual.moments(stream, norm.centred, norm.epsilon)
         made = []
         for value, scale, shift in zip(stream, gamma, beta, strict=True):
-            value = value * scale - mean * scale if norm.centred else value * scale
-            made.append(factor * value + shift)
-        for i, pair in enumerate(residual.pairs):
-            residual.put(pair, made[2 * i : 2 * i + 2])
-        c.meet(MULTIPLIERS, 32 * WARPS)
+            value = value - mean if norm.centred else value
+            made.append(factor * (value * scale) + shift)
+        self.side.put(residual, made)
 
     def emit(self, chunk: Word) -> None:
         """Multiply all of the block's rows, and leave its warps' largest, or all where a token is drawn.  chunk: the
         first one's number in the ring."""
         launch, layout = self.launch, self.launch.layout
-        steps = layout.width // 32
-        right = self.products.operand("x", 0, steps) if steps <= HELD else None
+        right = self.side.operand(0, self.steps) if self.steps * self.side.words <= HELD else None
         slots = layout.stages
         offset = chunk % slots
         with finished(launch, launch.chain.head, 0) as made:
@@ -82,11 +82,11 @@ class Head:
             _, parity = launch.slot(chunk + number)
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            chains = self._chains(base, right)
+            sums = self._sums(base, right)
             c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
-            value = self.products.across_halves(total(chains))
+            value = self.side.whole(sums)
             row = launch.row_of_head(number * 8 + self.products.group)
             end = launch.chain.head.rows - 1
             where = [0, (lesser(row, word(end)) if launch.chain.head.rows % 8 else row).index()]
@@ -106,13 +106,12 @@ class Head:
 
         return either(number < launch.heads, "rrrr", multiply, lambda: best.words)
 
-    def _chains(self, base: Word, right: list[Fragment] | None) -> list[list[Word]]:
-        """Of 8 rows, along all of the stream, sums still to be added up.  right: its operand, where a warp has it in
+    def _sums(self, base: Word, held: list[Fragment] | None) -> list[Word]:
+        """Of 8 rows, along all of the stream, what is still to be added up.  held: its operand, where a warp has it in
         registers."""
-        weights, steps = self.weights, self.launch.layout.width // 32
-        chains, places = weights.chains(4), weights.row_places(base, 0, steps)
-        for at in range(0, steps, AT_ONCE):
-            now = places[at : at + AT_ONCE]
-            sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
-            chains = weights.add(chains, map(weights.load, now), sides, weights.row_scales(base, at, len(now)))
-        return chains
+        sums = self.side.none()
+        for first in range(0, self.steps, AT_ONCE):
+            count = min(AT_ONCE, self.steps - first)
+            right = self.side.operand(first, count) if held is None else self.side.of_steps(held, first, count)
+            sums = self.side.add(base, right, first, sums)
+        return sums

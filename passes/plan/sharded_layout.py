@@ -72,17 +72,14 @@ class Layout:
         self.ahead = AheadShapes.of(chain)
         if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
             raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
-        clusters = blocks // RANKS
+        clusters = min(blocks // RANKS, MOST_PARTS) if chain.texts == 1 else blocks // RANKS
         self.head_rows, self.rows_of_kinds = self._share_heads(clusters)
         units = -(-chain.down.depth // LINE)
         self.hidden = -(-units // clusters) * LINE
         self.layer_clusters = max(self.head_clusters, -(-chain.down.depth // self.hidden))
-        if self.layer_clusters > MOST_PARTS:
-            raise Refused(f"{self.layer_clusters} clusters are more than add up a sum")
         self.others = blocks - RANKS * self.layer_clusters
         self.columns = self.width // RANKS
         self.hidden_rows = self.hidden // RANKS
-        self.quads = self.columns // 4
         self.draws = chain.settings is not None
         self.attended = up_to(self.each * self.depth, LINE)
         self.into_tiles = -(-self.head_rows // (8 * RANKS))
@@ -196,6 +193,8 @@ class Layout:
         if all(sharings):
             self.into, self.up, self.out, self.down = (s for s in sharings if s is not None)
             steps = max(self.into.steps + self.out.steps, self.up.steps + self.down.steps)
+            if "out" in self.packed:
+                steps = max(steps, self.out.steps + self.up.steps)
             self._place()
             self.whole = self.stages >= self.layer_chunks and steps <= most
         if self.whole:
@@ -240,7 +239,6 @@ class Layout:
         return {
             "rows": up_to(self.near * self.turn_bytes, SWIZZLED),
             "stream": 4 * self.width,
-            "units": 4 * self.hidden,
             "x": 8 * self.width,
             "hidden_units": 8 * self.hidden,
             "own": 4 * self.head_rows,
@@ -249,6 +247,8 @@ class Layout:
             "attended": 8 * self.attended,
             "ahead": self.ahead.nbytes,
             "statistics": 8 * WARPS,
+            "moments": 8,
+            "digits": 4 * (self.width + WARPS) if "head" in self.packed else 0,
             "token": 4,
             "into_sums": 4 * kinds * self.into.slices * 8 * self.into.all,
             "up_sums": 4 * kinds * self.up.slices * 8 * self.up.all,

@@ -12,7 +12,7 @@ from lispgpt.passes.kernels.words import Word, each, either, fused, greater, if_
 from lispgpt.passes.plan.sharded_attention import LOWEST
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import RANKS
-from lispgpt.passes.plan.sharded_products import place_of_pair
+from lispgpt.passes.plan.sharded_products import PAIR, parts_of_pair
 
 FEW = 4
 """Warps whose parts are joined where no others have any."""
@@ -52,9 +52,9 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
     to = launch.layout.at["merged"] + (head * RANKS + launch.rank) * layout.part
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = numbers[2 * i : 2 * i + 2]
-        four = [*pair, *(word_.from_lane(1) for word_ in pair)]
-        even = lane % 2 == 0
-        when(even if inside is None else even.where(inside, False), partial(_send, launch, to + number * 4, four))
+        other, first = [word_.from_lane(1) for word_ in pair], lane % 2 == 0
+        four = [first.where(x, y) for x, y in zip([*pair, *other], [*other, *pair], strict=True)]
+        if_there(inside, partial(_send, launch, to + (number - lane % 2 * 2) * 4, four))
 
     def end() -> None:
         remote = launch.remote(lane)
@@ -87,7 +87,8 @@ def join_parts(launch: Launch, count: Word, owns: Word | None, head: Word, at: S
 
 
 def _send(launch: Launch, to: Word, numbers: list[Word]) -> None:
-    for remote in (launch.remote(i) for i in range(RANKS)):
+    """A pair of lanes' numbers to all ranks, each lane to half of them."""
+    for remote in (launch.remote(launch.lane % 2 + i) for i in range(0, RANKS, 2)):
         c.send(remote + to, numbers, remote + launch.layout.barrier["merged"])
 
 
@@ -104,21 +105,20 @@ def _whole(launch: Launch, head: Word) -> None:
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = (head * layout.depth + number) // 2
         both = [s * whole for s in sums[2 * i : 2 * i + 2]]
-        if_there(inside, partial(_store, launch.place("attended") + place_of_pair(pair), both))
-
-
-def _store(to: Word, both: Sequence[Word]) -> None:
-    for number, part in enumerate(c.split(*both)):
-        c.store_words(to + 8 * number, [part])
+        to = launch.place("attended") + pair * PAIR
+        if_there(inside, partial(c.store_words, to, parts_of_pair(*both)))
 
 
 def _joined(launch: Launch, ends: list[list[Word]], numbers: list[list[Word]]) -> list[Word]:
-    top = ends[0][0]
-    for one, _ in ends[1:]:
-        top = greater(top, one)
+    top = _largest([one for one, _ in ends])
     factors = [Word(exp2((one - top).value, launch.target)) for one, _ in ends]
     total, sums = factors[0] * ends[0][1], [factors[0] * n for n in numbers[0]]
     for factor, (_, part), own in zip(factors[1:], ends[1:], numbers[1:], strict=True):
         total = fused(factor, part, total)
         sums = [fused(factor, n, s) for n, s in zip(own, sums, strict=True)]
     return [top, total, *sums]
+
+
+def _largest(numbers: list[Word]) -> Word:
+    half = len(numbers) // 2
+    return greater(_largest(numbers[:half]), _largest(numbers[half:])) if half else numbers[0]

@@ -58,13 +58,14 @@ class Multipliers:
                 after, since, *carried = loop(0, layout.layers, [chunk, word(0), *none, *seen], layer)
                 stream, first, second = carried[:wide], carried[wide:-wide], carried[-wide:]
                 stream, second = residual.added(1, launch.chain.down, word(layout.layers - 1), stream, second, since)
-                residual.leave(number, stream)
+                if layout.others:
+                    residual.leave(number, stream)
                 return [after, *stream, *first, *second]
 
             def others() -> list[Word]:
                 return [chunk, *residual.final(number), *seen]
 
-            kinds = "r" + residual.kinds + 2 * residual.seen_kinds
+            kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
             chunk, *found = either(launch.layered, kinds, layers, others)
             self.head.norm(residual, found[:wide])
             self.head.emit(chunk)
@@ -152,8 +153,7 @@ class Multipliers:
         residual.hand_on(stream, gamma)
         up.multiply()
         c.pass_by(SUMS, TWO_ROLES)
-        self._await("hidden_units", 4 * layout.hidden, launch.at_layer(run, layer))
-        products.split_up("units", "hidden_units", layout.hidden)
+        self._await("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
         down.multiply()
         c.pass_by(STREAM, TWO_ROLES)
         return [c.clock(), *stream, *first, *second]

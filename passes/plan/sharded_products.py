@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
 from lispgpt.passes.plan.sharded_norm_sums import norm_sum
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 from lispgpt.passes.plan.sharded_weights import Fragment, Scale, Weights
@@ -27,7 +25,9 @@ from lispgpt.passes.plan.sharded_weights import Fragment, Scale, Weights
 AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
 QUAD = 32
-"""Bytes of an operand's four numbers that a lane has in a step: two words for each part, and two zeros."""
+"""Bytes of the stream's four numbers that a lane has in a step: two words for each part, and two zeros."""
+PAIR = 16
+"""Bytes of two neighbouring numbers of a cluster's operands: a word for each part, and a zero."""
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Products:
                 end = min(begin + AT_ONCE, steps)
                 numbers = list(map(weights.load, places[begin:end]))
                 own = scales[begin * len(scales) // steps : -(-end * len(scales) // steps)]
-                totals = weights.sums(numbers, self.operand("x", first + begin, end - begin), own, totals)
+                totals = weights.sums(numbers, self.operand(first + begin, end - begin), own, totals)
             numbers_ = map(weights.load, places)
             loaded = Loaded(weights, sharing, turn * sharing.tiles + tile, part, works, numbers_, scales)
             self._fix(loaded, first, source)
@@ -154,42 +154,23 @@ class Products:
         place = self._sum_place(loaded, sums) + kind * (4 * rows)
         self.when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
 
-    def split_up(self, source: str, name: str, count: int) -> None:
-        """By all warps that multiply: so many numbers that ranks have sent, as parts for the instructions."""
-        launch = self.launch
-
-        def pair(number: Word) -> None:
-            values = c.load_reals(launch.place(source) + number * 8, 2)
-            to = launch.place(name) + place_of_pair(number)
-            for i, part in enumerate(c.split(*values)):
-                c.store_words(to + 8 * i, [part])
-
-        first, threads = launch.warp * 32 + launch.lane, 32 * WARPS
-        for start in range(0, count // 2, threads):
-            number = first + start
-            if start + threads <= count // 2:
-                pair(number)
-            else:
-                when(number < count // 2, partial(pair, number))
-        c.meet(MULTIPLIERS, threads)
-
     def across_halves(self, totals: list[Word]) -> Word:
         """Of the stream: four columns, a part each, of either half's rows: a row's sum."""
         own = (self.part < 2).where(totals[0] + totals[1], totals[2] + totals[3])
         own = own + own.from_lane(1)
         return own + own.from_lane(2)
 
-    def operand(self, name: str, first: Word | int, count: int) -> list[list[Word]]:
-        """What a lane has of an operand along both halves of its depth, from a step on."""
+    def operand(self, first: Word | int, count: int) -> list[list[Word]]:
+        """What a lane has of the stream along both halves of its depth, from a step on."""
         half, part = self.group // 4, self.group & 3
-        start = self.launch.place(name) + (half * (self.launch.layout.width // 8) + self.part) * QUAD + part * 8
+        start = self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.part) * QUAD + part * 8
         start = start + first * (4 * QUAD)
         return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
 
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
         numbers, steps = list(loaded.numbers), loaded.sharing.steps
-        right = self.operand("x", loaded.slice * steps, steps)
+        right = self.operand(loaded.slice * steps, steps)
         totals = loaded.weights.sums(numbers, right, loaded.scales)
         self._leave_rows(loaded, totals, sums)
 
@@ -209,8 +190,13 @@ class Products:
         when(condition, body)
 
 
+def parts_of_pair(one: Word, other: Word) -> list[Word]:
+    """The words of two neighbouring numbers of a cluster's operand."""
+    return [*c.split(one, other), word(0)]
+
+
 def place_of_pair(number: Word) -> Word:
-    """Where two neighbouring numbers' first parts lie in an operand."""
+    """Where two neighbouring numbers' first parts lie in the stream."""
     return ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
 
 

@@ -1,6 +1,7 @@
 """The two kinds of weights in a sharded launch: BF16, and whole numbers with scales (packed_weights.py).
 
-Of both a lane has four words of BF16 in each step of 16 of the depth, a `Fragment`, as a matrix instruction takes them.
+Of both a lane has four words of BF16 in each step of 16 of the depth, a `Fragment`, as a matrix instruction takes them;
+but packed ones of the head are multiplied as they are (sharded_digits.py).
 Numbers that share a scale are summed up first, and the sums multiplied by it: that of the one or the two of a tile's
 rows whose sums a lane has.  What is read as an Iterable here may be loaded while it is.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, fused, real, word
+from lispgpt.passes.kernels.words import Word, added, fused, real, word
 from lispgpt.passes.plan.packed_weights import LANE, STEP, PackedWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE
@@ -83,10 +84,10 @@ class Weights:
         right: Sequence[Fragment],
         scales: Iterable[Scale],
         totals: Sequence[Word] = (),
-        most: int = 2,
+        most: int = 4,
     ) -> list[Word]:
         """Totals, or zeros, and the products of some steps, in so many chains at most."""
-        return total(self.add(self.chains(most, totals), weights, right, scales))
+        return total(self.add(self.chains(min(most, len(right)), totals), weights, right, scales))
 
 
 @dataclass(frozen=True)
@@ -142,13 +143,8 @@ def weights_of(launch: Launch, name: str) -> Weights:
 
 
 def total(chains: Sequence[list[Word]]) -> list[Word]:
-    """One, two or four chains, added up."""
-    return list(map(_added, zip(*chains, strict=True)))
-
-
-def _added(numbers: Sequence[Word]) -> Word:
-    half = len(numbers) // 2
-    return _added(numbers[:half]) + _added(numbers[half:]) if half else numbers[0]
+    """Chains, added up."""
+    return list(map(added, zip(*chains, strict=True)))
 
 
 def _swizzled(number: Word, row: Word, line: int) -> Word:

@@ -119,6 +119,11 @@ class TextsLayout(Layout):
         return [NormSums(one, norm, self.layers) for one, norm in of if norm.centred or norm.beta is not None]
 
     @property
+    def quads(self) -> int:
+        """Lines of four numbers of a text in a rank's columns."""
+        return self.columns // 4
+
+    @property
     def rank_lines(self) -> int:
         """Lines of four numbers of all texts in a rank's columns."""
         return self.texts * self.quads

@@ -142,6 +142,8 @@ class MatrixOps(ABC):
     def op_mma(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """9.7.14.5.8: fragments of m16n8k16."""
         self.whole_warps(lanes)
+        if "s8" in suffixes:
+            return self._whole_mma(suffixes, operands, lanes)
         assert "m16n8k16" in suffixes and suffixes[-3:] == ["bf16", "bf16", "f32"]
         a = self._fragment(operands[1])
         b, c = np.zeros((len(a), 16, 8), np.float32), np.zeros((len(a), 16, 8), np.float32)
@@ -154,6 +156,24 @@ class MatrixOps(ABC):
         total = a @ b + c
         for (row, column), register in zip(places, names(operands[0]), strict=True):
             self.write(register, total[:, row, column].reshape(-1), lanes)
+
+    def _whole_mma(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """9.7.14.5.10: fragments of m16n8k32 of whole numbers, which are summed up in 32 bits."""
+        assert "m16n8k32" in suffixes and suffixes[-4:] == ["s32", "s8", "s8", "s32"]
+        count = len(self.warps(names(operands[1])[0], "u32"))
+        a, b = np.zeros((count, 16, 32), np.int64), np.zeros((count, 32, 8), np.int64)
+        for operand, side in ((operands[1], a), (operands[2], b)):
+            for i, register in enumerate(names(operand)):
+                values = np.ascontiguousarray(self.warps(register, "u32")).view(np.int8).reshape(count, 32, 4)
+                for byte in range(4):
+                    if side is a:
+                        a[:, GROUP + 8 * (i % 2), 4 * INNER + byte + 16 * (i // 2)] = values[..., byte]
+                    else:
+                        b[:, 4 * INNER + byte + 16 * i, GROUP] = values[..., byte]
+        found = a @ b
+        for i, (register, before) in enumerate(zip(names(operands[0]), names(operands[3]), strict=True)):
+            total = found[:, GROUP + 8 * (i // 2), 2 * INNER + i % 2] + self.warps(before, "s32")
+            self.write(register, total.astype(np.int32).view(np.uint32).reshape(-1), lanes)
 
     def op_stmatrix(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """9.7.14.5.16: lane 8 i + r names row r of matrix i; lane l has two elements of each matrix' row l / 4."""

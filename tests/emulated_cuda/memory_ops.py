@@ -69,9 +69,10 @@ class MemoryOps(ABC):
     def _exchanged(suffixes: list[str]) -> int:
         return WORD if {"relaxed", "acquire", "release"} & set(suffixes) else THREADS
 
-    def _words(self, suffixes: list[str], places: np.ndarray, nbytes: int, lanes: np.ndarray, *what: str) -> None:
-        """Words that threads of a launch exchange: what follows from them."""
-        adds = len(what) == 2
+    def _words(
+        self, suffixes: list[str], places: np.ndarray, nbytes: int, lanes: np.ndarray, *what: str, adds: bool = False
+    ) -> None:
+        """Words that threads of a launch exchange: what follows from them.  adds: to what others have stored there."""
         if not self.races or not (adds or self._exchanged(suffixes) == WORD):
             return
         clocks, warps = self.races.clocks, np.flatnonzero(lanes) // 32
@@ -141,7 +142,7 @@ class MemoryOps(ABC):
         assert suffixes[-2:] == ["add", "u32"], suffixes
         memory, places = self.places(operands[1], 4, lanes)
         self.watch(memory, places, 4, lanes, True, WORD)
-        self._words(suffixes, places, 4, lanes, "load", "store")
+        self._words(suffixes, places, 4, lanes, "load", "store", adds=True)
         words, amounts, before = memory.view(np.uint32), self.value(operands[2], "u32"), np.zeros(self.count, np.uint32)
         for thread, place in zip(np.flatnonzero(lanes), places // 4, strict=True):
             before[thread] = words[place]
@@ -149,9 +150,9 @@ class MemoryOps(ABC):
         self.write(operands[0], before, lanes)
 
     def op_red(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """9.7.13.7, additions."""
+        """9.7.13.7, additions, of which a thread learns nothing."""
         assert suffixes[-2:] == ["add", "u64"], suffixes
         memory, places = self.places(operands[0], 8, lanes)
         self.watch(memory, places, 8, lanes, True, WORD)
-        self._words(suffixes, places, 8, lanes, "load", "store")
+        self._words(suffixes, places, 8, lanes, "store", adds=True)
         np.add.at(memory.view(np.uint64), places // 8, self.value(operands[1], "u64", lanes))

@@ -11,6 +11,7 @@ from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
 from shared_steps import GPT2, by_cpu, clear_weights, compiled, fill_cache
 
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 from lispgpt.runtime.session import Session
 
 WALKED = ":steps 0 :numbers 8"
@@ -92,6 +93,29 @@ def test_weights_in_blocks(program: str, kind: str, options: str, tmp_path: Path
 def test_heads_that_clusters_do_not_share_evenly(config: dict[str, str], tmp_path: Path) -> None:
     """The second of two clusters has one of three heads, which fill two chunks of weights each."""
     check(tmp_path, 2, 5, 2, layers=1, width=384, heads=3, **config)
+
+
+@pytest.mark.parametrize("kind", ["int8", "q8_0"])
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_a_head_of_whole_numbers_is_as_exact_as_f32(kind: str, spread: float, tmp_path: Path) -> None:
+    """Also where the numbers of the normed stream differ by orders of magnitude.  Layers add nothing to the stream."""
+    artifact = compiled(tmp_path, "cuda:sm_90a", 2, layers=1, **{"weight-type": kind})
+    (entry,), seed = artifact.plan.entries, seeded.fresh_seed()
+    weights, rng = random_weights(artifact, seed=seed), np.random.default_rng(seed)
+    values = weights.values
+    for name in ("proj-w", "proj-b", "out-w", "out-b"):
+        values[name][:] = 0
+    values["lnf-w"] = (values["lnf-w"] * 10 ** rng.uniform(-spread, spread, GPT2["width"])).astype(np.float32)
+    with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
+        session.put(entry, {"tokens": [[3]], "positions": [[7]]})
+        list(session.repeat(entry, "next", 1))
+        found = session.read(entry.results["logits"])[0, : GPT2["vocab"]]
+    head, places = (widened(in_blocks_of(values[n], kind), kind).astype(np.float64) for n in ("wte", "wpe"))
+    x = head[3] + places[7]
+    normed = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * values["lnf-w"] + values["lnf-b"]
+    head = head[: GPT2["vocab"]]
+    size = np.abs(head) @ np.abs(normed)
+    assert (np.abs(found - head @ normed) <= 2.0**-22 * size).all(), f"seed {seed}"
 
 
 @pytest.mark.slow

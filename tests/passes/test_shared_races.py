@@ -29,7 +29,7 @@ START = 6
 @pytest.fixture(autouse=True)
 def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that copies wait for what is read, as those of a large model do."""
-    monkeypatch.setattr(sharded_layout, "SHARED_BYTES", 44000)
+    monkeypatch.setattr(sharded_layout, "SHARED_BYTES", 43000)
 
 
 def steps(artifact: Artifact, count: int, folder: Path, program: str = "gpt2.lisp", **config: int | str) -> None:
@@ -81,7 +81,9 @@ def with_a_wrong_phase(patch: pytest.MonkeyPatch) -> None:
 
 def without_marks(patch: pytest.MonkeyPatch) -> None:
     right = cluster.await_halves
-    patch.setattr(cluster, "await_halves", lambda pointers, _: right(pointers, lambda _, halves: halves[0] & 0))
+    patch.setattr(
+        cluster, "await_halves", lambda pointers, _, *load: right(pointers, lambda _, halves: halves[0] & 0, *load)
+    )
 
 
 def with_marks_off_by_one(patch: pytest.MonkeyPatch) -> None:

@@ -805,52 +805,52 @@ func.func "decode_greedy_batch1_positions1_shared"
   kernel = "persistent"
   persistent = 8 : i64
   residency = 1 : i32
-  shared_bytes = 151936 : i64
+  shared_bytes = 150976 : i64
   sym_visibility = "private"
   tensor_maps = [{argument = 6 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 384, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 8 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 14 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 512, 128>, offset = 0 : i64, strides = array<i64: 1024>}, {argument = 2 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 256, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 12 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 512, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}]
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
-  169 arith.addf
+  162 arith.addf
   7 arith.addf vector<2xf32>
-  743 arith.addi
-  119 arith.andi
-  375 arith.bitcast
+  723 arith.addi
+  116 arith.andi
+  307 arith.bitcast
   12 arith.cmpf
-  170 arith.cmpi
-  1803 arith.constant
+  168 arith.cmpi
+  1794 arith.constant
   3 arith.divf
-  89 arith.divui
+  85 arith.divui
   2 arith.extf vector<2xf32>
-  33 arith.extui
-  34 arith.index_cast
+  28 arith.extui
+  33 arith.index_cast
   95 arith.index_castui
   13 arith.maxsi
   33 arith.minsi
-  67 arith.mulf
-  346 arith.muli
-  12 arith.ori
-  83 arith.remui
-  158 arith.select
-  42 arith.shli
-  14 arith.shrsi
-  40 arith.shrui
-  6 arith.sitofp
+  60 arith.mulf
+  339 arith.muli
+  10 arith.ori
+  92 arith.remui
+  163 arith.select
+  40 arith.shli
+  20 arith.shrsi
+  52 arith.shrui
+  12 arith.sitofp
   81 arith.subf
-  52 arith.subi
-  108 arith.trunci
+  54 arith.subi
+  132 arith.trunci
   49 arith.xori
   9 builtin.unrealized_conversion_cast
   1 func.return
   2 gpu.barrier
   1 gpu.block_id
   1 gpu.dynamic_shared_memory
-  65 gpu.shuffle
+  64 gpu.shuffle
   1 gpu.thread_id
-  133 llvm.call_intrinsic
-  312 llvm.extractvalue
-  456 llvm.inline_asm
-  21 llvm.inttoptr
+  138 llvm.call_intrinsic
+  308 llvm.extractvalue
+  435 llvm.inline_asm
+  20 llvm.inttoptr
   8 math.absf
-  23 memref.extract_aligned_pointer_as_index
+  22 memref.extract_aligned_pointer_as_index
   6 memref.load
   20 memref.store
   42 memref.view
@@ -858,9 +858,9 @@ func.func "decode_greedy_batch1_positions1_shared"
   2 nvvm.cluster.wait
   48 scf.condition
   19 scf.for
-  95 scf.if
+  93 scf.if
   48 scf.while
-  178 scf.yield
+  176 scf.yield
   2 vector.bitcast vector<4xf32>
   46 vector.extract vector<2xf32>
   4 vector.extract vector<2xi32>
