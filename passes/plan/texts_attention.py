@@ -5,7 +5,6 @@ The warps that multiply attend to earlier positions; two others have the row's o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -19,6 +18,7 @@ from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.texts_launch import PARTS, THREADS, TextsLaunch
 from lispgpt.passes.plan.texts_layout import OWN_WARPS, SUMMER
+from lispgpt.passes.plan.texts_products import parts_of_quad
 
 
 def _read(stack: ExitStack, launch: TextsLaunch, layer: Word) -> tuple[Copied, list[Copied]]:
@@ -46,7 +46,7 @@ class TextAttention:
         """All that does at once."""
         self.rows += self.earlier.load(range(self.earlier.early, self.earlier.turns))
 
-    def tell(self, parity: Word, ranks: Sequence[Word]) -> None:
+    def tell(self, parity: Word) -> None:
         """Its heads' results to all ranks, once queries are there."""
 
         def tell() -> None:
@@ -55,12 +55,12 @@ class TextAttention:
             c.meet(PARTS, THREADS + 32 * OWN_WARPS)
             each_ = self.launch.layout.each
             for first in range(0, each_, WARPS):
-                one = partial(self._tell, self.launch.warp + first, ranks)
+                one = partial(self._tell, self.launch.warp + first)
                 one() if each_ - first >= WARPS else when(self.launch.warp < each_ - first, one)
 
         if_there(self.launch.has_text, tell)
 
-    def _tell(self, head: Word, ranks: Sequence[Word]) -> None:
+    def _tell(self, head: Word) -> None:
         """One head's result."""
         launch, layout, lane = self.launch, self.launch.layout, self.launch.lane
         at, there = pairs_of(launch)
@@ -68,15 +68,10 @@ class TextAttention:
         whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
         for i, (number, inside) in enumerate(zip(at, there, strict=True)):
             pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
-            four = [*pair, *(n.from_lane(1) for n in pair)]
-            to = ((launch.text * layout.each + head) * layout.depth + number) * 4 + layout.at["attended"]
-
-            def send(to: Word = to, four: list[Word] = four) -> None:
-                for remote in ranks:
-                    c.send(remote + to, four, remote + layout.barrier["attended"])
-
-            even = lane % 2 == 0
-            when(even if inside is None else even & inside, send)
+            other, even = [n.from_lane(1) for n in pair], lane % 2 == 0
+            four = [even.where(x, y) for x, y in zip([*pair, *other], [*other, *pair], strict=True)]
+            parts = parts_of_quad(launch.text, (head * layout.depth + number) // 4, four)
+            if_there(inside, partial(launch.send_parts, "attended_parts", "attended", parts, 2))
 
 
 class OwnRows:

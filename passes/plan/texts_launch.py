@@ -39,9 +39,20 @@ class TextsLaunch(Launch):
         position, there = self.position_of(self.text) + run, self.has_text
         return position if there is None else there.where(position, 0)
 
+    def moments_of(self, text: Word) -> Word:
+        """Where a warp has those of a text's stream."""
+        return self.place("moments") + (self.warp * self.layout.texts + text) * 8
+
     def meet_tokens(self) -> None:
         """All warps but the one that brings weights, once a run's tokens are known."""
         c.meet(TOKENS, THREADS + 32 * (1 + OWN_WARPS))
+
+    def send_parts(self, name: str, barrier: str, parts: list[tuple[Word, list[Word]]], among: int) -> None:
+        """Of a quad that so many neighbouring lanes have, each for some of the ranks."""
+        for rank in (self.lane % among + first for first in range(0, RANKS, among)):
+            remote = self.remote(rank)
+            for place, words in parts:
+                c.send(remote + place + self.layout.at[name], words, remote + self.layout.barrier[barrier])
 
     def await_ranks(self, name: str, nbytes: int, parity: Word) -> None:
         """By the warps that multiply: wait for what ranks send; one warp says how much."""

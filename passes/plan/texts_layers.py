@@ -11,10 +11,10 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_choice import choose, chosen_before, end, report
 from lispgpt.passes.plan.sharded_launch import Copied, copied
-from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.texts_attention import TextAttention
 from lispgpt.passes.plan.texts_head import TextsHead
 from lispgpt.passes.plan.texts_launch import TextsLaunch
+from lispgpt.passes.plan.texts_layout import NUMBER_BYTES
 from lispgpt.passes.plan.texts_products import TextProducts, for_threads
 from lispgpt.passes.plan.texts_rows import HiddenUnits, Queries
 from lispgpt.passes.plan.texts_stream import PAUSE, Stream, Summed
@@ -24,7 +24,6 @@ from lispgpt.passes.plan.texts_sum import leave_addends
 class TextsLayers:
     def __init__(self, launch: TextsLaunch) -> None:
         self.launch = launch
-        self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
         """All runs of the launch; one block leaves the last one's results."""
@@ -131,14 +130,13 @@ class TextsLayers:
                 lambda: self._embedded(stream, run),
                 lambda: stream.take(Summed.of_layer(launch, launch.before + run, layer - 1), since),
             )  # fmt: skip
-            stream.leave_scaled(numbers, weights)
+            stream.leave_scaled(numbers, chain.norms[0], weights)
             attention.load()
             products.leave_sums(into, "x")
             products.meet()
             queries.leave()
-            attention.tell(parity, self.ranks)
-        launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.texts, parity)
-        products.split_up("attended", "attended_parts", layout.each * layout.depth)
+            attention.tell(parity)
+        launch.await_ranks("attended", NUMBER_BYTES * layout.each * layout.depth * layout.texts, parity)
         products.leave_sums(out, "attended_parts")
         products.meet()
         leave_addends(launch, count, layout.out)
@@ -149,13 +147,12 @@ class TextsLayers:
             products.release(up, down)
             hidden, weights = HiddenUnits(stack, products, layer), stream.weights(chain.norms[1], layer)
             added = stream.take(Summed.of_attention(launch, launch.before + run, layer), since)
-            stream.leave_scaled(added, weights)
+            stream.leave_scaled(added, chain.norms[1], weights)
             products.leave_sums(up, "x")
             products.meet()
-            hidden.leave(self.ranks)
-        launch.await_ranks("hidden_units", 4 * layout.hidden * layout.texts, parity)
-        products.split_up("units", "x", layout.hidden)
-        products.leave_sums(down, "x")
+            hidden.leave()
+        launch.await_ranks("hidden_units", NUMBER_BYTES * layout.hidden * layout.texts, parity)
+        products.leave_sums(down, "hidden_parts")
         products.meet()
         leave_addends(launch, count + 1, layout.down)
         return c.clock()

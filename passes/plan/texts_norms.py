@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word
 from lispgpt.passes.plan.sharded_chain import NormWeights, Product
 from lispgpt.passes.plan.texts_launch import TextsLaunch
-from lispgpt.passes.plan.texts_stream import moments
 
 
 class DeferredNorm:
@@ -30,12 +30,8 @@ class DeferredNorm:
         first = self.layer * (len(sums.of) * sums.product.rows) + row
         return [Word(b.load(memory, [(first + i * sums.product.rows).index()], 1)) for i in range(len(sums.of))]
 
-    def moments(self, text: Word) -> tuple[Word, Word]:
-        """(mean, 1 / deviation) of a text's stream, once all warps' statistics are there."""
-        return moments(self.launch, self.norm, text)
-
-    def normed(self, total: Word, of_text: tuple[Word, Word], of_row: list[Word]) -> Word:
-        """A row's result.  of_text: its moments.  of_row: what `load` has found."""
-        mean, factor = of_text
+    def normed(self, total: Word, text: Word, of_row: list[Word]) -> Word:
+        """A row's result.  of_row: what `load` has found."""
+        mean, factor = c.load_reals(self.launch.moments_of(text), 2)
         total = total - mean * of_row[0] if self.norm.centred else total
         return factor * total if self.norm.beta is None else factor * total + of_row[1]

@@ -7,7 +7,7 @@ read the same of the other side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -192,27 +192,16 @@ class TextProducts:
             own = [x + y for x, y in zip(own, part, strict=True)]
         return own
 
-    def split_up(self, source: str, name: str, depth: int) -> None:
-        """Numbers that ranks have sent, [texts, depth], as parts of an operand."""
-        launch, quads = self.launch, depth // 4
 
-        def quad(number: Word) -> None:
-            values = c.load_reals(launch.place(source) + number * 16, 4)
-            store_parts(launch.place(name), number // quads, number % quads, values)
-
-        for_threads(launch, launch.layout.texts * quads, quad)
-        self.meet()
-
-
-def store_parts(place: Word, text: Word, quad: Word, values: list[Word]) -> None:
-    """Four neighbouring numbers of a text as parts of an operand: for each step of 16 a matrix of each part's first and
-    second half, whose rows, one for a text, are changed for each other so that neighbouring steps' lie in different
-    banks."""
+def parts_of_quad(text: Word, quad: Word, values: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
+    """Four neighbouring numbers of a text as parts of an operand, and where in it they lie: for each step of 16 a
+    matrix of each part's first and second half, whose rows, one for a text, are changed for each other so that
+    neighbouring steps' lie in different banks."""
     step, half = quad // 4, quad // 2 & 1
     row = text ^ half ^ ((step & 3) << 1)
-    to = place + step * STEP_BYTES + half * MATRIX_BYTES + row * 16 + (quad & 1) * 8
-    for number, pair in enumerate(zip(c.split(*values[:2]), c.split(*values[2:]), strict=True)):
-        c.store_words(to + number * PART_BYTES, pair)
+    to = step * STEP_BYTES + half * MATRIX_BYTES + row * 16 + (quad & 1) * 8
+    pairs = zip(c.split(*values[:2]), c.split(*values[2:]), strict=True)
+    return [(to + number * PART_BYTES, list(pair)) for number, pair in enumerate(pairs)]
 
 
 def for_threads(launch: TextsLaunch, count: int, body: Callable[[Word], None]) -> None:

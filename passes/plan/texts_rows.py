@@ -6,19 +6,19 @@ loads ahead of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, lesser, when, word
+from lispgpt.passes.kernels.words import Word, if_there, lesser, when, word
 from lispgpt.passes.plan.sharded_launch import Copied, finished, preload
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_sharing import Sharing
 from lispgpt.passes.plan.texts_launch import THREADS
 from lispgpt.passes.plan.texts_norms import DeferredNorm
-from lispgpt.passes.plan.texts_products import TextProducts
+from lispgpt.passes.plan.texts_products import TextProducts, parts_of_quad
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,20 @@ class Rows:
 
     def _finished(self, row: _Row) -> Word:
         """What the ops behind the products make of their sums."""
-        value, moments = word(0), self.norm.moments(row.text)
+        value = word(0)
         for number, made in enumerate(self.made):
             if number:
                 before = self.of[number].stream
                 assert before is not None
                 made.hold(before, value.value, row.place)
             (total,) = self.products.sum_of(self.sharing, row.text, row.row + number * self.count, 1)
-            value = _behind(made, row.place, self.norm.normed(total, moments, row.fixed[number]))
+            value = _behind(made, row.place, self.norm.normed(total, row.text, row.fixed[number]))
         return value
 
-    def _send(self, name: str, barrier: str, number: Word, value: Word, there: Word | None, to: Sequence[Word]) -> None:
-        """Four neighbouring lanes' numbers at once to some ranks; there: whether they have any."""
-        layout, lane = self.launch.layout, self.launch.lane
-        four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
-        place = number * 4 + layout.at[name]
-
-        def send() -> None:
-            for remote in to:
-                c.send(remote + place, four, remote + layout.barrier[barrier])
-
-        first = lane % 4 == 0
-        when(first if there is None else first & there, send)
+    def _four(self, value: Word) -> list[Word]:
+        """Of four neighbouring lanes, each of which has a number."""
+        first = self.launch.lane & ~3
+        return [value.of_lane(first + i) for i in range(4)]
 
 
 class Queries(Rows):
@@ -101,11 +93,14 @@ class Queries(Rows):
         return self.launch.row_of_heads(self._number(row))
 
     def leave(self) -> None:
+        layout = self.launch.layout
         for one in self.rows:
             number = self._number(one.row)
-            inside = number < self.launch.layout.head_rows
+            inside = number < layout.head_rows
             inside = inside if one.there is None else inside & one.there
-            self._send("own", "own", number, self._finished(one), inside, [self.launch.remote(one.text)])
+            four, remote = self._four(self._finished(one)), self.launch.remote(one.text)
+            to, barrier = remote + number * 4 + layout.at["own"], remote + layout.barrier["own"]
+            when(inside & (self.launch.lane % 4 == 0), partial(c.send, to, four, barrier))
 
 
 class HiddenUnits(Rows):
@@ -120,11 +115,12 @@ class HiddenUnits(Rows):
         layout = self.launch.layout
         return self.launch.cluster * layout.hidden + self.launch.rank * layout.hidden_rows + row
 
-    def leave(self, ranks: Sequence[Word]) -> None:
-        layout = self.launch.layout
+    def leave(self) -> None:
+        launch = self.launch
         for one in self.rows:
-            number = one.text * layout.hidden + one.row + self.launch.rank * layout.hidden_rows
-            self._send("units", "hidden_units", number, self._finished(one), one.there, ranks)
+            quad = (one.row + launch.rank * launch.layout.hidden_rows) // 4
+            parts = parts_of_quad(one.text, quad, self._four(self._finished(one)))
+            if_there(one.there, partial(launch.send_parts, "hidden_parts", "hidden_units", parts, 4))
 
 
 def _behind(made: Copied, place: list[ir.Value], total: Word) -> Word:

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.words import Word, assembly, if_there, lesser, real, when, word
+from lispgpt.passes.kernels.words import Word, if_there, lesser, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, lanes, moments_of
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.texts_launch import TextsLaunch
 from lispgpt.passes.plan.texts_layout import QUADS_OF_TURN
-from lispgpt.passes.plan.texts_products import TextProducts, both_of, store_parts
+from lispgpt.passes.plan.texts_products import TextProducts, both_of, parts_of_quad
 
 
 def marked(line: Sequence[Word], mark: Word) -> list[Word]:
@@ -143,12 +142,15 @@ class Stream:
         memories = [self.launch.floats(one, layer) for one in series]
         return [lanes(b.load(memory, [(self.quad * 4).index()], 4)) for memory in memories]
 
-    def leave_scaled(self, numbers: list[Word], weights: list[list[Word]]) -> None:
-        """The stream times a norm's gamma as an operand.  weights: what `weights` has found."""
+    def leave_scaled(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
+        """The stream times a norm's gamma as an operand, and in each warp's memory all texts' moments, which are then
+        at hand behind the product.  weights: what `weights` has found."""
         for i, line in enumerate(self.lines):
             self._leave(line, [value * g for value, g in zip(numbers[4 * i : 4 * i + 4], weights[0], strict=True)])
         self.leave_moments(numbers)
         self.products.meet()
+        text = lesser(self.launch.lane, word(self.launch.layout.texts - 1))
+        c.store_words(self.launch.moments_of(text), list(moments(self.launch, norm, text)))
 
     def leave_normed(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
         """A norm of the stream as an operand."""
@@ -157,14 +159,18 @@ class Stream:
         self.products.meet()
         mean, factor = moments(self.launch, norm, lesser(self.launch.lane, word(self.launch.layout.texts - 1)))
         for i, line in enumerate(self.lines):
-            x, own, shift = numbers[4 * i : 4 * i + 4], *(_of_lane(value, line.text) for value in (factor, mean))
+            x, own, shift = numbers[4 * i : 4 * i + 4], *(value.of_lane(line.text) for value in (factor, mean))
             centred = [value - shift for value in x] if norm.centred else x
             made = [value * own * g for value, g in zip(centred, gamma, strict=True)]
             self._leave(line, [value + y for value, y in zip(made, beta[0], strict=True)] if beta else made)
         self.products.meet()
 
     def _leave(self, line: _Line, made: list[Word]) -> None:
-        if_there(line.works, partial(store_parts, self.launch.place("x"), line.text, self.quad, made))
+        def store() -> None:
+            for place, words in parts_of_quad(line.text, self.quad, made):
+                c.store_words(self.launch.place("x") + place, words)
+
+        if_there(line.works, store)
 
     def leave_moments(self, numbers: list[Word]) -> None:
         """The sums of a part's numbers of each text, and of their squares."""
@@ -204,8 +210,3 @@ def sums_across(lane: Word, values: list[Word]) -> tuple[Word, Word, Word]:
     while distance:
         value, distance = value + value.from_lane(distance), distance // 2
     return number, value, first
-
-
-def _of_lane(value: Word, lane: Word) -> Word:
-    """The real that a lane of that number has."""
-    return assembly("shfl.sync.idx.b32 $0, $1, $2, 31, -1;", [value.bits(), lane], "r")[0].bits()
