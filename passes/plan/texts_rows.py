@@ -12,7 +12,7 @@ from functools import partial
 
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, if_there, lesser, when, word
+from lispgpt.passes.kernels.words import Word, either, if_there, lesser, real, when, word
 from lispgpt.passes.plan.sharded_launch import Copied, finished, preload
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_sharing import Sharing
@@ -67,9 +67,15 @@ class Rows:
                 before = self.of[number].stream
                 assert before is not None
                 made.hold(before, value.value, row.place)
-            (total,) = self.products.sum_of(self.sharing, row.text, row.row + number * self.count, 1)
+            (total,) = self._sum(row, number)
             value = _behind(made, row.place, self.norm.normed(total, row.text, row.fixed[number]))
         return value
+
+    def _sum(self, row: _Row, number: int) -> list[Word]:
+        """Of a product.  A thread that has no row may not ask for one: sums of the next product take their place once
+        what is made of these is there."""
+        ask = partial(self.products.sum_of, self.sharing, row.text, row.row + number * self.count, 1)
+        return ask() if row.there is None else either(row.there, "f", ask, lambda: [real(0.0)])
 
     def _four(self, value: Word) -> list[Word]:
         """Of four neighbouring lanes, each of which has a number."""
