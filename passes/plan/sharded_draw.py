@@ -27,10 +27,7 @@ class Draw(Races):
         """(the token, or -1 where the largest logit is no number; the number of the next round)."""
         (own,) = self.over([word(LOWEST)], lambda x, _, __, rank: [greater(rank, rank_of(x))], races=False)
         rank, likely = largest(own), Likely(self)
-        self.launch.note(self.number, 505, False)
         self.top, floor = value_of(greater(rank, word(LOWEST + 1))), likely.floor(own)
-
-        self.launch.note(self.number, 506, False)
 
         def race(x: Word, token: Word, pace: Word, mass: Word, first: Word, count: Word, *best: Word) -> list[Word]:
             first = lesser(first, (rank_of(x) == rank).where(token, NOBODY))
@@ -39,11 +36,8 @@ class Draw(Races):
 
         mass, first, count, *best = self.over([real(0.0), word(NOBODY), word(0), *Race.none().words], race)
         won = Race(*best).across()
-        self.launch.note(self.number, 507, False)
         behind = likely.leave(rank, floor, count, round_)
-        self.launch.note(self.number, 508, False)
         told = self.told(round_, [rank, *won.words, sum_across(mass), smallest(first), *behind])
-        self.launch.note(self.number, 509, False)
         high = word(LOWEST)
         for inside, words in told:
             high = greater(high, inside.where(words[0], LOWEST))
@@ -56,16 +50,13 @@ class Draw(Races):
             mass = mass + share * sum_.bits()
             winner = winner.joined(Race(inside.where(share * time.bits(), -1.0), token, its))
         self.total, winner = sum_across(mass), winner.across()
-        self.launch.note(self.number, 510, False)
         known = is_number(high)
         cuts = (self.k < self.vocab) | (self.p < 1.0) | (self.least > 0.0)
         cut = known & cuts & (winner.token != smallest(first))  # which nothing cuts off
         ranks = [[inside.where(rank, LOWEST) for rank in (words[0], *words[6:])] for inside, words in told]
 
         def within() -> list[Word]:
-            listed = likely.gather(ranks, round_)
-            self.launch.note(self.number, 511, False)
-            return self._within(winner, likely, listed, round_ + 1)
+            return self._within(winner, likely, likely.gather(ranks, round_), round_ + 1)
 
         return either(cut, "rr", within, lambda: [known.where(winner.token, -1), round_ + 1])
 

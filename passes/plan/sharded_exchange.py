@@ -35,7 +35,6 @@ class Exchanger:
         def run(number: Word, token: Word) -> list[Word]:
             def layered() -> list[Word]:
                 next_ = either(number > 0, "r", lambda: [chosen_before(launch, number)], lambda: [token])[0]
-                launch.note(number, 504, False)
                 self._layers(next_)
                 return [next_]
 
@@ -46,9 +45,7 @@ class Exchanger:
 
             (token,) = either(launch.layered, "r", layered, other)
             c.meet(STREAM, TWO_ROLES)
-            launch.note(number, 502, False)
             tell(launch, launch.before + number + 1)
-            launch.note(number, 503, False)
             return [token]
 
         loop(0, launch.times, [launch.token], run)
@@ -62,10 +59,7 @@ class Exchanger:
             when(launch.layered, lambda: self._layers(token))
             draw.prepare(launch.position + number)
             c.meet(STREAM, TWO_ROLES)
-            draw.number = number
-            launch.note(number, 502, False)
             result, round_ = draw.choose(round_)
-            launch.note(number, 503, False)
             choice = Choice((result < 0).where(0, result), result, [])
             if launch.kept:
                 when(launch.reports & (launch.lane == 0), lambda: leave(launch, choice, number))

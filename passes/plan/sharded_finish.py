@@ -62,10 +62,8 @@ class Finisher:
             self._queries(run, layer, made)
         nbytes = RANKS * launch.layout.each * (4 * launch.layout.depth + 8)
         when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
-        launch.note(run, layer * 20 + 13, False)
         c.meet(PARTS, TWO_ROLES)
-        launch.note(run, layer * 20 + 14, False)
-        merge(launch, position, launch.at_layer(run, layer), lambda n: launch.note(run, layer * 20 + n, False))
+        merge(launch, position, launch.at_layer(run, layer))
         c.pass_by(ATTENDED, THREE_ROLES)
         with ExitStack() as stack:
             self._hidden(run, layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
@@ -138,7 +136,6 @@ class Finisher:
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
             first = launch.lane & ~3
             four = [value.of_lane(first + i) for i in range(4)]
-            launch.note(run, layer * 20 + 12, False)
             self._send("own", (number - launch.lane % 4) * 4, four, 4, there)
 
     def _hidden(self, run: Word, layer: Word, made: Sequence[Copied]) -> None:
@@ -167,7 +164,6 @@ class Finisher:
             there = lane < count if count % 32 and turn == len(lanes_) - 1 else None
             other, even = unit.from_lane(1), launch.lane % 2 == 0
             pair = parts_of_pair(even.where(unit, other), even.where(other, unit))
-            launch.note(run, layer * 20 + 18, False)
             self._send("hidden_units", k // 2 * PAIR, pair, 2, there)
 
     def _send(self, name: str, place: Word, words: list[Word], among: int, there: Word | None) -> None:

@@ -14,7 +14,7 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, assembly, lesser, when, word
+from lispgpt.passes.kernels.words import Word, assembly, lesser, word
 from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
 from lispgpt.passes.plan.sharded_layout import Layout
 from lispgpt.passes.targets import Gpu
@@ -58,14 +58,6 @@ class Launch:
         where all of it at once would be more than registers hold."""
         warp, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.warp, self.lane))
         return replace(self, warp=warp, lane=lane)
-
-    def note(self, run: Word, slot: Word | int, warp: bool = True) -> None:
-        """The clock, by one lane."""
-        def store() -> None:
-            at = self.layout.lines["clocks"] // 4 + self.block * 1024 + (run & 1) * 512 + slot
-            b.store(c.clock().value, self.exchange, [at.index()])
-
-        when((self.lane == 0) & (self.warp == 0) if warp else self.lane == 0, store)
 
     @property
     def reports(self) -> Word:

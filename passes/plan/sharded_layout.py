@@ -277,7 +277,6 @@ class Layout:
         sizes = {
             "sums": 2 * 8 * self.width,
             "seen": 2 * 8 * self.width,
-            "clocks": 4 * 1024 * self.blocks,
             "final": 8 * self.width,
             "best": 2 * 32 * self.blocks,
             "fixed": RANKS * self.layer_clusters * self.layers * self.layer_rows * 8,

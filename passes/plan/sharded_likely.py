@@ -148,7 +148,6 @@ class Likely:
         own = reduce(Word.__add__, counts)
         total = sum_across(own)
         found = (self._reach(told, bound) >= k) & (total <= LISTED)
-        self.launch.note(self.races.number, 512, False)
         return either(found, "r", lambda: [self._copied(counts, own, total, round_)], lambda: [word(0)])[0]
 
     def _shared(self, told: Sequence[Sequence[Word]], k: Word) -> Word:

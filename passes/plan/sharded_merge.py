@@ -18,17 +18,14 @@ FEW = 4
 """Warps whose parts are joined where no others have any."""
 
 
-def merge(launch: Launch, position: Word, receive: Word, note: Callable[[int], None]) -> None:
+def merge(launch: Launch, position: Word, receive: Word) -> None:
     """By the finisher: join the block's parts of each head, tell all ranks, and join theirs to the heads' results.
 
     receive: the parity of the phase in which theirs are there.
     """
     _for_heads(launch, lambda head: _tell(launch, position, head))
-    note(15)
     c.wait(launch.barrier("merged"), receive)
-    note(16)
     _for_heads(launch, lambda head: _whole(launch, head))
-    note(17)
 
 
 def _for_heads(launch: Launch, body: Callable[[Word], None]) -> None:

@@ -67,11 +67,8 @@ class Multipliers:
 
             kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
             chunk, *found = either(launch.layered, kinds, layers, others)
-            launch.note(number, 499)
             self.head.norm(residual, found[:wide])
-            launch.note(number, 500)
             self.head.emit(chunk)
-            launch.note(number, 501)
             c.pass_by(STREAM, TWO_ROLES)
             c.meet(MULTIPLIERS, 32 * WARPS)
             return [chunk + launch.heads, *found[wide:]]
@@ -98,10 +95,6 @@ class Multipliers:
         launch = self.launch.again()
         layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
         wide = len(stream)
-
-        def note(number: int) -> None:
-            launch.note(run, layer * 20 + number)
-
         weights = partial(weights_of, launch)
         into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), weights("into"))
         up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), weights("up0"))
@@ -124,20 +117,16 @@ class Multipliers:
 
             found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
             stream, second = found[:wide], found[wide:]
-            note(11)
             residual.hand_on(stream, gamma)
-            note(0)
             further = earlier.load(range(earlier.near, earlier.turns))
             into.multiply()
             c.pass_by(SUMS, TWO_ROLES)
-            note(1)
             if out.packed:
                 out.load(chunk + layout.first_out)
             rows = earlier.load_near() + further
             if chain.aheads:
                 when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
             self._await("own", 4 * layout.head_rows, launch.at_layer(run, layer))
-            note(2)
             earlier.attend(rows)
 
             def own() -> None:
@@ -146,16 +135,13 @@ class Multipliers:
 
             when(launch.warp >= WARPS - layout.kv, own)
         c.pass_by(PARTS, TWO_ROLES)
-        note(3)
         if up.packed:
             up.load(chunk + layout.first_up)
         if not layout.near:
             self._fetch(run, (layer + 1) % layout.layers)
         c.meet(ATTENDED, THREE_ROLES)
-        note(4)
         out.multiply()
         c.pass_by(STREAM, TWO_ROLES)
-        note(5)
         since = c.clock()
         if layout.near:  # and no earlier, as copies would be in the way of attention's parts
             release_rows(launch, layer)
@@ -164,17 +150,12 @@ class Multipliers:
         down.load(chunk + layout.first_down)
         gamma = residual.factors(chain.norms[1].gamma, layer)
         stream, first = residual.added(0, chain.out, layer, stream, seen[0], since)
-        note(6)
         residual.hand_on(stream, gamma)
-        note(7)
         up.multiply()
         c.pass_by(SUMS, TWO_ROLES)
-        note(8)
         self._await("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
-        note(9)
         down.multiply()
         c.pass_by(STREAM, TWO_ROLES)
-        note(10)
         return [c.clock(), *stream, *first, *second]
 
     def _attention(self, stack: ExitStack, launch: Launch, layer: Word) -> tuple[Copied, list[Copied]]:
