@@ -199,8 +199,9 @@ def sums_across(lane: Word, values: list[Word]) -> tuple[Word, Word, Word]:
     """Some numbers, each added up across a warp's lanes, which share the sums out: (the number of a lane's, its sum,
     whether it is the first lane that has it)."""
     number, distance = word(0), 16
+    while len(values) & (len(values) - 1):  # so that no two lanes that share have the same number
+        values = [*values, real(0.0)]
     while len(values) > 1:
-        values = values + [real(0.0)] * (len(values) % 2)
         half, upper = len(values) // 2, (lane & distance) != 0
         kept = [upper.where(y, x) for x, y in zip(values[:half], values[half:], strict=True)]
         given = [upper.where(x, y) for x, y in zip(values[:half], values[half:], strict=True)]

@@ -82,6 +82,12 @@ def test_clusters_make_the_cpus_tokens_of_several_texts(batch: int, tmp_path: Pa
     check(tmp_path, batch, layers=1)
 
 
+def test_a_number_of_lines_that_is_no_power_of_two(tmp_path: Path) -> None:
+    """A warp has three texts' lines of the stream: their sums are those of as many lanes."""
+    config: dict[str, int | str] = {"heads": 7, "width": 448, "hidden": 128, "layers": 1, "context": 16}
+    check(tmp_path, 7, 1, options=":steps 64", **config)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("batch", "clusters", "program", "count", "config"),
