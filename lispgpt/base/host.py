@@ -89,7 +89,7 @@ def cpu_signature() -> str:
 V2 = ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")
 V3 = (*V2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave")
 V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-ZEN4 = (*V4, "avx512_bf16", "avx512_vnni", "vaes")
+ZEN4 = (*V4, "avx512_bf16", "avx512_vnni", "sse4a", "vaes")
 SKYLAKE = (*V4, "adx", "aes", "clflushopt", "clwb", "pclmulqdq")
 ICELAKE_VECTORS = ("avx512_bitalg", "avx512_vbmi2", "avx512_vpopcntdq", "avx512ifma", "avx512vbmi")
 ICELAKE = (*SKYLAKE, *ICELAKE_VECTORS, "avx512_vnni", "gfni", "sha_ni", "vaes", "vpclmulqdq")
@@ -99,7 +99,7 @@ FEATURES = {
     "x86-64-v2": V2,
     "x86-64-v3": V3,
     "x86-64-v4": V4,
-    "znver3": (*V3, "vaes"),
+    "znver3": (*V3, "sse4a", "vaes"),
     "znver4": ZEN4,
     "znver5": (*ZEN4, "avx_vnni"),
     "skylake-avx512": SKYLAKE,
