@@ -13,7 +13,6 @@ from lispgpt.passes.kernels.words import Word, assembly, fused, real
 
 MOST_PARTS, COUNTED = 16, 5
 """Of a sum, at most, and bits that count them."""
-WHOLE = "arith.sitofp"
 FRACTION = 28
 UNITS = 2.0**FRACTION
 MOST, LOST = 2.0**21, 2.0**26
@@ -38,5 +37,5 @@ def value_of_sum(now: Word, before: Word) -> Word:
     added = now - before
     rest = c.low_of(added >> (COUNTED + FRACTION - 32)).signed_shift(32 - FRACTION)
     whole = (c.low_of(added >> 32) + 1).signed_shift(COUNTED + FRACTION - 32)
-    value = fused(rest.as_real(WHOLE), real(1 / UNITS), whole.as_real(WHOLE))
+    value = fused(rest.as_real("arith.sitofp"), real(1 / UNITS), whole.as_real("arith.sitofp"))
     return (abs(value) < LOST / 2).where(value, real(float("nan")))

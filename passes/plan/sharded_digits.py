@@ -98,9 +98,7 @@ class Digits(Side):
         return [total]
 
     def whole(self, sums: Sequence[Word]) -> Word:
-        own = sums[0] * self.unit
-        own = own + own.from_lane(1)
-        return own + own.from_lane(2)
+        return self.products.across_parts(sums[0] * self.unit)
 
 
 def _digits(value: Word) -> Word:

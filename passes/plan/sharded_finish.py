@@ -30,8 +30,6 @@ from lispgpt.passes.plan.sharded_sharing import Sharing
 class Finisher:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.ranks = {n: [launch.remote(launch.lane % n + i) for i in range(0, RANKS, n)] for n in (2, 4)}
-        """Those to which a lane sends what so many lanes have."""
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
@@ -134,9 +132,8 @@ class Finisher:
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
-            first = launch.lane & ~3
-            four = [value.of_lane(first + i) for i in range(4)]
-            self._send("own", (number - launch.lane % 4) * 4, four, 4, there)
+            four = (number - launch.lane % 4) * 4, launch.of_neighbours([value], 4)
+            if_there(there, partial(launch.send, "own", [four], 4))
 
     def _hidden(self, run: Word, layer: Word, made: Sequence[Copied]) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""
@@ -162,19 +159,8 @@ class Finisher:
                 unit = self._finished(made[1], place, sums[len(numbers) + turn])
             k = number + launch.rank * count
             there = lane < count if count % 32 and turn == len(lanes_) - 1 else None
-            other, even = unit.from_lane(1), launch.lane % 2 == 0
-            pair = parts_of_pair(even.where(unit, other), even.where(other, unit))
-            self._send("hidden_units", k // 2 * PAIR, pair, 2, there)
-
-    def _send(self, name: str, place: Word, words: list[Word], among: int, there: Word | None) -> None:
-        """To all ranks what so many neighbouring lanes have; there: whether they have any."""
-        layout = self.launch.layout
-
-        def send() -> None:
-            for remote in self.ranks[among]:
-                c.send(remote + place + layout.at[name], words, remote + layout.barrier[name])
-
-        if_there(there, send)
+            pair = k // 2 * PAIR, parts_of_pair(*launch.of_neighbours([unit], 2))
+            if_there(there, partial(launch.send, "hidden_units", [pair], 2))
 
 
 def make_ahead(launch: Launch, position: Word) -> None:

@@ -14,9 +14,9 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, assembly, lesser, word
+from lispgpt.passes.kernels.words import Word, assembly, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
-from lispgpt.passes.plan.sharded_layout import Layout
+from lispgpt.passes.plan.sharded_layout import RANKS, Layout
 from lispgpt.passes.targets import Gpu
 
 
@@ -107,6 +107,28 @@ class Launch:
         if layout.head_clusters * layout.each > heads.count:
             return lesser(number, word(heads.kept - 1))
         return number
+
+    def of_neighbours(self, values: Sequence[Word], among: int) -> list[Word]:
+        """The values of so many neighbouring lanes, in their order."""
+        first = self.lane & -among
+        return [value.of_lane(first + i) for i in range(among) for value in values]
+
+    def send(self, name: str, parts: Sequence[tuple[Word, list[Word]]], among: int) -> None:
+        """To a place in all ranks' memories, whose barrier counts it, what so many neighbouring lanes have: (bytes from
+        there on, words), by each lane to some of the ranks."""
+        for first in range(0, RANKS, among):
+            remote = self.remote(self.lane % among + first)
+            for place, words in parts:
+                c.send(remote + place + self.layout.at[name], words, remote + self.layout.barrier[name])
+
+    def await_ranks(self, name: str, nbytes: int, parity: Word) -> None:
+        """By the warps that multiply: wait for what ranks send; one warp says how much."""
+
+        def say() -> None:
+            when(self.lane == 0, lambda: c.expect(self.barrier(name), nbytes))
+
+        when(self.warp == 0, say)
+        c.wait(self.barrier(name), parity)
 
     def earlier(self, position: Word) -> Word:
         """How many of the positions ahead of one are this block's."""

@@ -49,16 +49,16 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
     layout, lane = launch.layout, launch.lane
     at, there = pairs_of(launch)
     top, total, *numbers = join_parts(launch, launch.earlier(position), launch.owns(position), head, at)
-    to = launch.layout.at["merged"] + (head * RANKS + launch.rank) * layout.part
+    to = (head * RANKS + launch.rank) * layout.part
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = numbers[2 * i : 2 * i + 2]
-        other, first = [word_.from_lane(1) for word_ in pair], lane % 2 == 0
-        four = [first.where(x, y) for x, y in zip([*pair, *other], [*other, *pair], strict=True)]
-        if_there(inside, partial(_send, launch, to + (number - lane % 2 * 2) * 4, four))
+        four = to + (number - lane % 2 * 2) * 4, launch.of_neighbours(pair, 2)
+        if_there(inside, partial(launch.send, "merged", [four], 2))
 
     def end() -> None:
         remote = launch.remote(lane)
-        c.send(remote + (to + 4 * layout.depth), [top, total], remote + layout.barrier["merged"])
+        place = to + (layout.at["merged"] + 4 * layout.depth)
+        c.send(remote + place, [top, total], remote + layout.barrier["merged"])
 
     when(lane < RANKS, end)
 
@@ -84,12 +84,6 @@ def join_parts(launch: Launch, count: Word, owns: Word | None, head: Word, at: S
     few = count <= FEW * (32 // layout.row_lanes)
     kinds = "f" * (2 + 2 * len(at))
     return either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
-
-
-def _send(launch: Launch, to: Word, numbers: list[Word]) -> None:
-    """A pair of lanes' numbers to all ranks, each lane to half of them."""
-    for remote in (launch.remote(launch.lane % 2 + i) for i in range(0, RANKS, 2)):
-        c.send(remote + to, numbers, remote + launch.layout.barrier["merged"])
 
 
 def _whole(launch: Launch, head: Word) -> None:

@@ -77,16 +77,6 @@ class Multipliers:
         _, *seen = loop(0, launch.times, [word(0), *first, *second], run)
         residual.keep([seen[:wide], seen[wide:]])
 
-    def _await(self, name: str, nbytes: int, parity: Word) -> None:
-        """What ranks send: one warp says how much."""
-        launch = self.launch
-
-        def say() -> None:
-            when(launch.lane == 0, lambda: c.expect(launch.barrier(name), nbytes))
-
-        when(launch.warp == 0, say)
-        c.wait(launch.barrier(name), parity)
-
     def _layer(
         self, run: Word, layer: Word, chunk: Word, since: Word, stream: Sequence[Word], seen: Sequence[Sequence[Word]]
     ) -> list[Word]:
@@ -126,7 +116,7 @@ class Multipliers:
             rows = earlier.load_near() + further
             if chain.aheads:
                 when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
-            self._await("own", 4 * layout.head_rows, launch.at_layer(run, layer))
+            launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
             earlier.attend(rows)
 
             def own() -> None:
@@ -153,7 +143,7 @@ class Multipliers:
         residual.hand_on(stream, gamma)
         up.multiply()
         c.pass_by(SUMS, TWO_ROLES)
-        self._await("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
+        launch.await_ranks("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
         down.multiply()
         c.pass_by(STREAM, TWO_ROLES)
         return [c.clock(), *stream, *first, *second]

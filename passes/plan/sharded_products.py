@@ -156,7 +156,11 @@ class Products:
 
     def across_halves(self, totals: list[Word]) -> Word:
         """Of the stream: four columns, a part each, of either half's rows: a row's sum."""
-        own = (self.part < 2).where(totals[0] + totals[1], totals[2] + totals[3])
+        return self.across_parts((self.part < 2).where(totals[0] + totals[1], totals[2] + totals[3]))
+
+    @staticmethod
+    def across_parts(own: Word) -> Word:
+        """The sum of a row's four lanes."""
         own = own + own.from_lane(1)
         return own + own.from_lane(2)
 

@@ -62,16 +62,14 @@ class TextAttention:
 
     def _tell(self, head: Word) -> None:
         """One head's result."""
-        launch, layout, lane = self.launch, self.launch.layout, self.launch.lane
+        launch, layout = self.launch, self.launch.layout
         at, there = pairs_of(launch)
         _, total, *numbers = join_parts(launch, self.position, None, head, at)
         whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
         for i, (number, inside) in enumerate(zip(at, there, strict=True)):
             pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
-            other, even = [n.from_lane(1) for n in pair], lane % 2 == 0
-            four = [even.where(x, y) for x, y in zip([*pair, *other], [*other, *pair], strict=True)]
-            parts = parts_of_quad(launch.text, (head * layout.depth + number) // 4, four)
-            if_there(inside, partial(launch.send_parts, "attended_parts", "attended", parts, 2))
+            parts = parts_of_quad(launch.text, (head * layout.depth + number) // 4, launch.of_neighbours(pair, 2))
+            if_there(inside, partial(launch.send, "attended_parts", parts, 2))
 
 
 class OwnRows:

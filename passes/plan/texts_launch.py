@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, lesser, when, word
+from lispgpt.passes.kernels.words import Word, lesser, word
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_sharing import WARPS
@@ -39,26 +39,10 @@ class TextsLaunch(Launch):
         position, there = self.position_of(self.text) + run, self.has_text
         return position if there is None else there.where(position, 0)
 
-    def moments_of(self, text: Word) -> Word:
+    def moments_place(self, text: Word) -> Word:
         """Where a warp has those of a text's stream."""
         return self.place("moments") + (self.warp * self.layout.texts + text) * 8
 
     def meet_tokens(self) -> None:
         """All warps but the one that brings weights, once a run's tokens are known."""
         c.meet(TOKENS, THREADS + 32 * (1 + OWN_WARPS))
-
-    def send_parts(self, name: str, barrier: str, parts: list[tuple[Word, list[Word]]], among: int) -> None:
-        """Of a quad that so many neighbouring lanes have, each for some of the ranks."""
-        for rank in (self.lane % among + first for first in range(0, RANKS, among)):
-            remote = self.remote(rank)
-            for place, words in parts:
-                c.send(remote + place + self.layout.at[name], words, remote + self.layout.barrier[barrier])
-
-    def await_ranks(self, name: str, nbytes: int, parity: Word) -> None:
-        """By the warps that multiply: wait for what ranks send; one warp says how much."""
-
-        def say() -> None:
-            when(self.lane == 0, lambda: c.expect(self.barrier(name), nbytes))
-
-        when(self.warp == 0, say)
-        c.wait(self.barrier(name), parity)

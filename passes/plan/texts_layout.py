@@ -61,7 +61,7 @@ def _held_steps(sharing: Sharing) -> int:
 class TextsLayout(Layout):
     spread, under_way = 1, 1
     threads = 32 * (SUMMER + 1 + OWN_WARPS)
-    awaited = ("own", "attended", "hidden_units")
+    awaited = ("own", "attended_parts", "hidden_parts")
 
     def _take_turns(self) -> None:
         self.numbers = min(self.numbers, NUMBERS)

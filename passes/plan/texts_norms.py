@@ -32,6 +32,6 @@ class DeferredNorm:
 
     def normed(self, total: Word, text: Word, of_row: list[Word]) -> Word:
         """A row's result.  of_row: what `load` has found."""
-        mean, factor = c.load_reals(self.launch.moments_of(text), 2)
+        mean, factor = c.load_reals(self.launch.moments_place(text), 2)
         total = total - mean * of_row[0] if self.norm.centred else total
         return factor * total if self.norm.beta is None else factor * total + of_row[1]

@@ -77,11 +77,6 @@ class Rows:
         ask = partial(self.products.sum_of, self.sharing, row.text, row.row + number * self.count, 1)
         return ask() if row.there is None else either(row.there, "f", ask, lambda: [real(0.0)])
 
-    def _four(self, value: Word) -> list[Word]:
-        """Of four neighbouring lanes, each of which has a number."""
-        first = self.launch.lane & ~3
-        return [value.of_lane(first + i) for i in range(4)]
-
 
 class Queries(Rows):
     """Queries, keys and values, for the rank that has the text."""
@@ -104,7 +99,8 @@ class Queries(Rows):
             number = self._number(one.row)
             inside = number < layout.head_rows
             inside = inside if one.there is None else inside & one.there
-            four, remote = self._four(self._finished(one)), self.launch.remote(one.text)
+            remote = self.launch.remote(one.text)
+            four = self.launch.of_neighbours([self._finished(one)], 4)
             to, barrier = remote + number * 4 + layout.at["own"], remote + layout.barrier["own"]
             when(inside & (self.launch.lane % 4 == 0), partial(c.send, to, four, barrier))
 
@@ -125,8 +121,8 @@ class HiddenUnits(Rows):
         launch = self.launch
         for one in self.rows:
             quad = (one.row + launch.rank * launch.layout.hidden_rows) // 4
-            parts = parts_of_quad(one.text, quad, self._four(self._finished(one)))
-            if_there(one.there, partial(launch.send_parts, "hidden_parts", "hidden_units", parts, 4))
+            parts = parts_of_quad(one.text, quad, launch.of_neighbours([self._finished(one)], 4))
+            if_there(one.there, partial(launch.send, "hidden_parts", parts, 4))
 
 
 def _behind(made: Copied, place: list[ir.Value], total: Word) -> Word:

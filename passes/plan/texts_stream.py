@@ -150,7 +150,7 @@ class Stream:
         self.leave_moments(numbers)
         self.products.meet()
         text = lesser(self.launch.lane, word(self.launch.layout.texts - 1))
-        c.store_words(self.launch.moments_of(text), list(moments(self.launch, norm, text)))
+        c.store_words(self.launch.moments_place(text), list(moments(self.launch, norm, text)))
 
     def leave_normed(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
         """A norm of the stream as an operand."""

@@ -18,7 +18,6 @@ from lispgpt.passes.kernels import cluster
 from lispgpt.passes.kernels.words import Word, when
 from lispgpt.passes.plan import sharded_layout, sharded_residual
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_multiply import Multipliers
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -65,13 +64,13 @@ def test_packed_weights_have_no_race(kind: str, tmp_path: Path) -> None:
 
 
 def without_a_wait(patch: pytest.MonkeyPatch) -> None:
-    def only_say(self: Multipliers, name: str, nbytes: int, parity: object) -> None:
-        barrier, first = self.launch.barrier(name), (self.launch.warp == 0) & (self.launch.lane == 0)
+    def only_say(self: Launch, name: str, nbytes: int, parity: object) -> None:
+        barrier, first = self.barrier(name), (self.warp == 0) & (self.lane == 0)
         when(first, lambda: cluster.expect(barrier, nbytes))
         if name != "own":
             cluster.wait(barrier, parity)
 
-    patch.setattr(Multipliers, "_await", only_say)
+    patch.setattr(Launch, "await_ranks", only_say)
 
 
 def with_a_wrong_phase(patch: pytest.MonkeyPatch) -> None:

@@ -811,12 +811,12 @@ func.func "decode_greedy_batch1_positions1_shared"
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   162 arith.addf
   7 arith.addf vector<2xf32>
-  723 arith.addi
-  116 arith.andi
+  729 arith.addi
+  118 arith.andi
   307 arith.bitcast
   12 arith.cmpf
-  168 arith.cmpi
-  1794 arith.constant
+  166 arith.cmpi
+  1798 arith.constant
   3 arith.divf
   85 arith.divui
   2 arith.extf vector<2xf32>
@@ -828,8 +828,8 @@ func.func "decode_greedy_batch1_positions1_shared"
   60 arith.mulf
   339 arith.muli
   10 arith.ori
-  92 arith.remui
-  163 arith.select
+  90 arith.remui
+  157 arith.select
   40 arith.shli
   20 arith.shrsi
   52 arith.shrui
@@ -843,7 +843,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   2 gpu.barrier
   1 gpu.block_id
   1 gpu.dynamic_shared_memory
-  64 gpu.shuffle
+  67 gpu.shuffle
   1 gpu.thread_id
   138 llvm.call_intrinsic
   308 llvm.extractvalue
