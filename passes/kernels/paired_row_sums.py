@@ -65,7 +65,7 @@ class AttentionVectors:
 
     @property
     def along_outer(self) -> int:
-        return self.operand.depth if self.across else 1
+        return LINES if self.across else 1  # of a depth of 1, too
 
     def read(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int = 1) -> ir.Value:
         place, position = self.at(outer)

@@ -33,6 +33,7 @@ PROGRAM = """
     ("precision", "dtype", "rows", "context", "heads", "groups", "depth", "first"),
     [
         ("exact", "bf16", 128, 300, 2, 2, 64, 150),
+        ("exact", "bf16", 128, 300, 2, 2, 1, 150),
         ("fast", "f32", 77, 300, 4, 2, 80, 5),
         ("fast", "f32", 300, 700, 1, 1, 33, 380),
         ("fast", "bf16", 200, 256, 2, 1, 20, 17),
