@@ -9,6 +9,7 @@ zeros, for those that are past a weight's end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -157,9 +158,10 @@ class PackedWeights:
         """A word for each of a lane's two rows."""
         return c.load_words(address, 2)
 
-    def load(self, address: Word) -> list[Word]:
-        """A lane's four words of BF16 for an instruction."""
-        rows = [_widened(numbers) for numbers in self.load_numbers(address)]
+    @staticmethod
+    def widened(numbers: Sequence[Word]) -> list[Word]:
+        """These as a lane's four words of BF16 for an instruction."""
+        rows = list(map(_widened, numbers))
         return [row[late] for late in (0, 1) for row in rows]
 
 

@@ -19,6 +19,9 @@ from lispgpt.passes.kernels.words import Word, either, greater, lesser, real, wh
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_sharing import WARPS
 
+PAUSE = 600
+"""Clocks until blocks are first asked what they have told, in whose way who asks too early is.  GPT-2 of 124M on an
+H100, of int8 and q8_0: 1 to 2 us a token less than without."""
 LOWEST, INFINITE, NOT_A_NUMBER, NOBODY = -2139095041, 0x7F800000, 0x7FFFFFFF, 0x7FFFFFFF
 
 
@@ -127,6 +130,7 @@ def _awaited(launch: Launch, run: Word, text: Word | int, count: int) -> list[tu
     there = [number < blocks for number in numbers]
     places = [start + inside.where(number, 0) * 32 for inside, number in zip(there, numbers, strict=True)]
     pointers = [c.pointer(launch.exchange, place + 16 * i) for place in places for i in range(count)]
+    c.pause_until(c.clock(), PAUSE)
     lines = c.await_lines(pointers, lambda found: found[2] ^ run)
     c.warp_barrier()
     return [(inside, lines[count * i : count * (i + 1)]) for i, inside in enumerate(there)]

@@ -16,13 +16,13 @@ from lispgpt.passes.plan.sharded_weights import Fragment, Scale, Weights
 
 
 class ColumnProducts:
-    def __init__(self, products: Products) -> None:
-        self.products, self.launch = products, products.launch
+    def __init__(self, products: Products, weights: Weights) -> None:
+        self.products, self.weights, self.launch = products, weights, products.launch
         self.group, self.part = products.group, products.part
 
-    def load(self, chunk: Word, sharing: Sharing, weights: Weights) -> Loaded:
+    def load(self, chunk: Word, sharing: Sharing) -> Loaded:
         """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
-        launch, layout = self.launch, self.launch.layout
+        launch, layout, weights = self.launch, self.launch.layout, self.weights
         number, works = self.products.share_out(sharing)
         tile, part = number % sharing.tiles, number // sharing.tiles
         first, line = part * sharing.steps, LINE // 16
@@ -45,17 +45,17 @@ class ColumnProducts:
             return numbers, scales
 
         found = self.products.load_where(works, sharing.steps, (count, 2), load)
-        return Loaded(weights, sharing, tile, part, works, *found)
+        return Loaded(sharing, tile, part, works, *found)
 
     def multiply(self, loaded: Loaded, source: str, sums: str) -> None:
         """Multiply by what the cluster has, and leave sums for the exchanger."""
         sharing, layout = loaded.sharing, self.launch.layout
         right = self._operand(source, loaded.slice * sharing.steps, sharing.steps)
-        x = loaded.weights.sums(loaded.numbers, right, loaded.scales)
+        x = self.weights.sums(loaded.numbers, right, loaded.scales)
         place = self.launch.place(sums) + (loaded.slice * layout.sum_columns + loaded.tile * 16 + self.group) * 4
         self._leave(place, x, loaded.works)
 
-    def walk(self, chunk: Word, count: int, source: str, sums: str, weights: Weights) -> None:
+    def walk(self, chunk: Word, count: int, source: str, sums: str) -> None:
         """Multiply so many chunks of 64 columns by what the cluster has; a warp has some tiles of rows in all of them,
         whose sums it leaves for the exchanger."""
         launch, layout = self.launch, self.launch.layout
@@ -71,7 +71,7 @@ class ColumnProducts:
             found: list[Word] = []
             for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
                 before = list(totals[4 * i : 4 * i + 4])
-                multiply = partial(self._tile, base, tile, right, before, weights)
+                multiply = partial(self._tile, base, tile, right, before)
                 found += multiply() if there is None else either(there, "ffff", multiply, partial(list, before))
             self.products.release(slot, 1)
             return found
@@ -81,8 +81,8 @@ class ColumnProducts:
             place = launch.place(sums) + (tile * 16 + self.group) * 4
             self._leave(place, totals[4 * i : 4 * i + 4], there)
 
-    def _tile(self, base: Word, tile: Word, right: list[Fragment], totals: list[Word], weights: Weights) -> list[Word]:
-        row, steps = self._row(tile), len(right)
+    def _tile(self, base: Word, tile: Word, right: list[Fragment], totals: list[Word]) -> list[Word]:
+        row, steps, weights = self._row(tile), len(right), self.weights
         numbers = [weights.load(weights.column_place(base, step, tile, row)) for step in range(steps)]
         each_, _ = weights.shared(steps, steps)
         scales = (s for step in range(0, steps, each_) for s in weights.column_scales(base, step, tile))

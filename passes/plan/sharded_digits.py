@@ -1,25 +1,24 @@
-"""The other side of packed weights as whole numbers, so that matrix instructions multiply both as they are.
+"""The stream as whole numbers, the other side of packed weights, so that matrix instructions multiply both as they are.
 
-A number is taken as a multiple of 2^-30 of a power of two above the largest, so of more bits than F32 has for what is
-not much smaller than that.  It has four digits of base 256 from -128 to 127, which fill columns of an instruction of a
-depth of 32, two steps of the weights.  Sums of a digit's products that share a scale are exact: those of 1,024 numbers
-at most are below 2^24.
+Of 64 neighbouring numbers each is taken as a multiple of 2^-30 of a power of two above the largest, so of more bits
+than F32 has for what is not much smaller than that.  It has four digits of base 256 from -128 to 127, which fill
+columns of an instruction of a depth of 32, two steps of the weights.  Sums of a digit's products that share a scale are
+exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial, reduce
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, assembly, fused, greater, if_there, real, when, word
 from lispgpt.passes.plan.packed_weights import PackedWeights
-from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
+from lispgpt.passes.plan.sharded_layout import SHARED_UNIT
 from lispgpt.passes.plan.sharded_products import Products
 from lispgpt.passes.plan.sharded_residual import Residual
-from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.sharded_side import Side
-from lispgpt.passes.plan.sharded_weights import Fragment, ScaledWeights
+from lispgpt.passes.plan.sharded_weights import Fragment, Scale, ScaledWeights
 
 OCTET = 32
 """Bytes of eight numbers, four of either step: two words for each digit."""
@@ -31,74 +30,84 @@ NEITHER = 255
 """The exponent of what is no number, or infinite."""
 LATE = 4
 """Lanes from the one that has two numbers to the one that has those 8 further, in the same step."""
+DEEP = 32
+"""Numbers along the depth of an instruction."""
 
 
 class Digits(Side):
-    words = 1
+    """A lane's operand has its digit's two words of each instruction's numbers, and what these count as."""
+
+    words, together = 2, 2
 
     def __init__(self, products: Products, weights: ScaledWeights) -> None:
         self.products, self.launch, self.weights = products, products.launch, weights
 
     def put(self, residual: Residual, values: Sequence[Word]) -> None:
         launch = self.launch
-        exponent = self._exponent(residual, values)
-        factor = ((2 * BIAS + BITS - 1 - exponent) << 23).bits()
         for i, pair in enumerate(residual.pairs):
-            own = [_digits(value * factor) for value in values[2 * i : 2 * i + 2]]
-            theirs = [number.from_lane(LATE) for number in own]
+            own = values[2 * i : 2 * i + 2]
+            size = greater(*(value.bits() & 0x7FFFFFFF for value in own))
+            exponent = greater(c.over_lanes("max", size) >> 23, word(LEAST))
+            factor = ((2 * BIAS + BITS - 1 - exponent) << 23).bits()
+            numbers = [_digits(value * factor) for value in own]
+            theirs = [number.from_lane(LATE) for number in numbers]
             late = (pair.number // LATE) & 1
             step, quad = pair.number // 8, pair.number % 4
             to = launch.place("digits") + ((step // 2) * 4 + quad) * OCTET + (step & 1) * 4 + late * 16
-            for number, digit in enumerate(_words(late == 1, own, theirs)):
+            for number, digit in enumerate(_words(late == 1, numbers, theirs)):
                 if_there(pair.works, partial(c.store_words, to + 8 * number, [digit]))
-        self.unit = self._unit(exponent)
-        c.meet(MULTIPLIERS, 32 * WARPS)
+            unit = (exponent == NEITHER).where(real(float("nan")), ((exponent - (BITS - 1)) << 23).bits())
+            first = launch.lane == 0 if pair.works is None else (launch.lane == 0) & pair.works
+            place = launch.place("units") + pair.number * 2 // SHARED_UNIT * 4
+            when(first, partial(c.store_words, place, [unit]))
 
-    def _exponent(self, residual: Residual, values: Sequence[Word]) -> Word:
-        """The largest number's, of all threads'."""
-        launch = self.launch
-        sizes = []
-        for i, pair in enumerate(residual.pairs):
-            size = reduce(greater, [value.bits() & 0x7FFFFFFF for value in values[2 * i : 2 * i + 2]])
-            sizes.append(size if pair.works is None else pair.works.where(size, 0))
-        top, place = c.over_lanes("max", reduce(greater, sizes)), launch.place("digits") + 4 * launch.layout.width
-        when(launch.lane == 0, lambda: c.store_words(place + launch.warp * 4, [top]))
-        c.meet(MULTIPLIERS, 32 * WARPS)
-        tops = [one for first in range(0, WARPS, 4) for one in c.load_words(place + first * 4, 4)]
-        return greater(reduce(greater, tops) >> 23, word(LEAST))
-
-    def _unit(self, exponent: Word) -> Word:
-        """What a lane's first digit's sums count as: its columns are the first two digits or the last two."""
-        bits = (exponent - (BITS - 1) + (self.products.part & 1) * 16) << 23
-        return (exponent == NEITHER).where(real(float("nan")), bits.bits())
-
-    def operand(self, first: int, count: int) -> list[Fragment]:
+    def operand(self, first: Word | int, count: int, multiple: int) -> list[Fragment]:
+        width = self.launch.layout.width
         half, digit = self.products.group // 4, self.products.group & 3
-        start = self.launch.place("digits") + (half * (self.launch.layout.width // 16) + self.products.part) * OCTET
-        return [c.load_words(start + (first // 2 + i) * (4 * OCTET) + digit * 8, 2) for i in range(count // 2)]
+        start = self.launch.place("digits") + (half * (width // 16) + self.products.part) * OCTET
+        start = start + first * (2 * OCTET) + digit * 8
+        each = 2 if multiple % 4 == 0 and width % (2 * SHARED_UNIT) == 0 else 1
+        found = []
+        for i in range(count // 2):
+            if i % each == 0:
+                column = (self.products.part // 2) * (width // 2) + (first * (DEEP // 2) + i * DEEP)
+                (unit,) = c.load_reals(self.launch.place("units") + column // SHARED_UNIT * 4, 1)
+            found.append([*c.load_words(start + i * (4 * OCTET), 2), unit])
+        return found
 
-    def of_steps(self, operand: list[Fragment], first: int, count: int) -> list[Fragment]:
-        return operand[first // 2 : (first + count) // 2]
+    def load(self, base: Word, first: Word | int, count: int) -> Iterator[Fragment]:
+        places = self.weights.row_places(base, first, count)
+        for one, other in zip(places[::2], places[1::2], strict=True):
+            yield [*PackedWeights.load_numbers(one), *PackedWeights.load_numbers(other)]
 
-    def none(self) -> list[Word]:
+    def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
+        return self.weights.row_scales(base, first, count)
+
+    def count_scales(self, steps: int) -> int:
+        return self.weights.shared(steps, self.launch.layout.width // DEEP)[1]
+
+    def as_parts(self, weights: Iterable[Fragment]) -> Iterator[Fragment]:
+        return (PackedWeights.widened(both[i : i + 2]) for both in weights for i in (0, 2))
+
+    def none(self, steps: int) -> list[Word]:
         return [real(0.0)]
 
-    def add(self, base: Word, operand: list[Fragment], first: int, before: Sequence[Word]) -> list[Word]:
-        (total,), part, pairs = before, self.products.part, len(operand)
-        places = self.weights.row_places(base, first, 2 * pairs)
-        scales = [scale for (scale,) in self.weights.row_scales(base, first, 2 * pairs)]
-        each = pairs // len(scales)
-        for number, scale in enumerate(scales):
-            found = [word(0)] * 4
-            for i in range(number * each, (number + 1) * each):
-                rows = [PackedWeights.load_numbers(place) for place in places[2 * i : 2 * i + 2]]
-                found = c.multiply_whole([*rows[0], *rows[1]], operand[i], found)
-            low, high = ((part < 2).where(found[i], found[2 + i]).as_real("arith.sitofp") for i in (0, 1))
-            total = fused(fused(high, real(BASE), low), scale, total)
+    def add(
+        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sequence[Word]
+    ) -> list[Word]:
+        (total,), each, sums = before, len(operand) // len(scales), [word(0)] * 4
+        for i, (rows, (*digits, unit)) in enumerate(zip(weights, operand, strict=True)):
+            sums = c.multiply_whole(rows, digits, sums)
+            if (i + 1) % each == 0 or operand[i + 1][2] is not unit:
+                low, high = ((self.products.part < 2).where(sums[k], sums[2 + k]) for k in (0, 1))
+                both = fused(high.as_real("arith.sitofp"), real(BASE), low.as_real("arith.sitofp"))
+                total, sums = fused(both, scales[i // each][0] * unit, total), [word(0)] * 4
         return [total]
 
     def whole(self, sums: Sequence[Word]) -> Word:
-        return self.products.across_parts(sums[0] * self.unit)
+        """A lane's columns are the first two digits or the last two."""
+        factor = ((self.products.part & 1) == 0).where(real(1.0), BASE * BASE)
+        return self.products.across_parts(sums[0] * factor)
 
 
 def _digits(value: Word) -> Word:

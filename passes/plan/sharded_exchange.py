@@ -57,7 +57,7 @@ class Exchanger:
 
         def run(number: Word, token: Word, _: Word, round_: Word) -> list[Word]:
             when(launch.layered, lambda: self._layers(token))
-            draw.prepare(launch.position + number)
+            draw.prepare(launch.position + number, round_)
             c.meet(STREAM, TWO_ROLES)
             result, round_ = draw.choose(round_)
             choice = Choice((result < 0).where(0, result), result, [])

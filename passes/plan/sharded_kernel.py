@@ -16,13 +16,14 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, each, when, word
 from lispgpt.passes.plan.sharded_cache import ARRIVALS, row_maps
 from lispgpt.passes.plan.sharded_chain import Chain
+from lispgpt.passes.plan.sharded_copies import weight_map
 from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, LINE, RANKS, STREAMER, Layout
 from lispgpt.passes.plan.sharded_multiply import Multipliers
 from lispgpt.passes.plan.sharded_sharing import WARPS
-from lispgpt.passes.plan.sharded_stream import Streamer, weight_map
+from lispgpt.passes.plan.sharded_stream import Streamer
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
@@ -115,10 +116,8 @@ class ShardedKernel:
     def _clear(self, launch: Launch, thread: Word) -> None:
         """Zeros where operands have no part."""
         layout = self.layout
-        sizes = {"x": layout.width, "hidden_units": layout.hidden, "attended": layout.attended}
-        for name, count in sizes.items():
-            place = launch.place(name)
-            each(thread, 2 * count, partial(clear, place), layout.threads)
+        for name in ("x", "hidden_units", "attended"):
+            each(thread, layout.sizes[name] // 4, partial(clear, launch.place(name)), layout.threads)
 
     def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
         return input_of(memories[buffer], 1, 0)
@@ -128,14 +127,14 @@ class ShardedKernel:
         different blocks, as are tokens that a vocabulary has side by side because they are as frequent: so those that
         are probable are not one block's."""
         layout = self.layout
-        each_, rest = layout.head_share()
+        share = layout.head_share
         if not layout.others:
             return block, word(layout.blocks), _dealt(layout.head_chunks, layout.blocks, block)
         layered, clustered = block < RANKS * layout.layer_clusters, RANKS * layout.layer_clusters
         number = layered.where(0, block - clustered)
-        first = layered.where(block, number + each_ * clustered)
+        first = layered.where(block, number + share.each * clustered)
         step = layered.where(word(clustered), layout.others)
-        return first, step, layered.where(word(each_), _dealt(rest, layout.others, number))
+        return first, step, layered.where(word(share.each), _dealt(share.rest, layout.others, number))
 
     def _maps(self) -> dict[str, ir.Value]:
         layout, chain = self.layout, self.chain
@@ -164,6 +163,7 @@ class ShardedKernel:
             TENSOR_COPIES.make_barrier(launch.empty(slot).value, layout.arrivals)
 
         each(0, layout.stages, make)
+        each(0, launch.heads, lambda number: TENSOR_COPIES.make_barrier(launch.arrived(number).value, 1))
         for name in layout.barrier:
             TENSOR_COPIES.make_barrier(launch.barrier(name).value, ARRIVALS.get(name, 1))
         TENSOR_COPIES.publish_barriers()

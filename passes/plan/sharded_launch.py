@@ -77,6 +77,10 @@ class Launch:
     def empty(self, slot: Word) -> Word:
         return self.start + self.layout.empty + slot * 8
 
+    def arrived(self, number: Word) -> Word:
+        """The barrier of a chunk of the head that a warp brings, by its number among the block's."""
+        return self.place("arrivals") + number * 8
+
     def slot(self, number: Word) -> tuple[Word, Word]:
         """(slot of a chunk, parity of the phase in which it is there)."""
         return number % self.layout.stages, (number // self.layout.stages) & 1

@@ -22,24 +22,23 @@ from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_ahead import AheadShapes
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_heads import Heads
-from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing, held, walked
+from lispgpt.passes.plan.sharded_sharing import WARPS, HeadShare, Sharing, held, walked
 
 RANKS, LINE = 8, 64
 """Blocks of a cluster, and bf16 of a line that bulk copies bring."""
+SHARED_UNIT = 64
+"""Neighbouring numbers of the stream that are whole numbers of one unit, for packed weights."""
 LEAST_STAGES = 4
 STAGES_BESIDE_ROWS = 8
 """Chunks of weights that are in memory beside rows of the cache, where not a layer's."""
-MORE = 2
-"""Chunks of the head that a block without layers, which can begin early, has beside its share."""
 SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 THREADS = 32 * (WARPS + 3)
-SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD, TOKEN, ROW = 1, 2, 3, 4, 5, 6, 7, 8
+SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD, TOKEN, ROW, RACES, HEARD = range(1, 11)
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
-multiply; what is made ahead of the layers is there; the token to go on with is; the stream is."""
-LISTED, LISTED_OF_BLOCK = 256, 32
-"""Most probable tokens that a block has in a list, and those of them that a block leaves, at most."""
+multiply; what is made ahead of the layers is there; the token to go on with is; the stream is; a draw's clocks are;
+its most probable tokens are."""
 TOLD = 64
 """Bytes that a block tells all others in a round of a draw, at most."""
 TWO_ROLES, THREE_ROLES = 32 * WARPS + 32, 32 * WARPS + 64
@@ -56,11 +55,11 @@ def up_to(number: int, multiple: int) -> int:
 class Layout:
     """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see ShardDecode.
 
-    spread: a block has those of a text's positions whose number modulo this is its rank.  under_way: chunks that are
-    brought at once ahead of the head, if they are of BF16.  threads: of a block.  awaited: what its barriers beside the
-    ring's are for."""
+    spread: a block has those of a text's positions whose number modulo this is its rank.  under_way: chunks that the
+    stream brings at once.  threads: of a block.  entries: most probable tokens of a block that all others hear of in a
+    draw.  awaited: what its barriers beside the ring's are for."""
 
-    spread, under_way, threads = RANKS, 2, THREADS
+    spread, under_way, threads, entries = RANKS, 2, THREADS, 4
     awaited: tuple[str, ...] = ("own", "merged", "hidden_units", "rows", "read")
 
     def __init__(
@@ -90,9 +89,16 @@ class Layout:
         self.layer_chunks = self.first_down + self.hidden // LINE
         self.head_chunks = -(-chain.head.rows // 8)
         self._pack()
+        layered = RANKS * self.layer_clusters
+        self.head_share = HeadShare.of(self.head_chunks, self.chunk_bytes("head"), layered, self.others)
         self._take_turns()
         self._share_products(steps)
         self._place(self._turns_near(rows))
+
+    @property
+    def told_of_race(self) -> int:
+        """Bytes that a block tells all others of its race: two lines, and one of each of its most probable tokens."""
+        return 16 * (2 + self.entries)
 
     @property
     def exchange_cost(self) -> float:
@@ -185,16 +191,15 @@ class Layout:
     def _share_products(self, most: int) -> None:
         half = self.width // 32
         tiles = -(-self.columns // 16)
+        into, up = (2 if name in self.packed else 1 for name in ("into", "up0"))
         sharings = (
-            held(self.into_tiles, half, 1), held(self.up_tiles, half, 1),
+            held(self.into_tiles, half, 1, into), held(self.up_tiles, half, 1, up),
             held(tiles, self.attended // 16, LINE // 16), held(tiles, self.hidden // 16, LINE // 16),
         )  # fmt: skip
         self.whole = False
         if all(sharings):
             self.into, self.up, self.out, self.down = (s for s in sharings if s is not None)
-            steps = max(self.into.steps + self.out.steps, self.up.steps + self.down.steps)
-            if "out" in self.packed:
-                steps = max(steps, self.out.steps + self.up.steps)
+            steps = max(self.into.steps // into + self.out.steps, self.up.steps // up + self.down.steps)
             self._place()
             self.whole = self.stages >= self.layer_chunks and steps <= most
         if self.whole:
@@ -203,7 +208,7 @@ class Layout:
         self.arrivals = WARPS
         self.out = self.down = Sharing(tiles, 1, LINE // 16, tiles)
         for some in (LEAST_STAGES, 2, 1):
-            self.into, self.up = (walked(n, half, some) for n in (self.into_tiles, self.up_tiles))
+            self.into, self.up = walked(self.into_tiles, half, some, into), walked(self.up_tiles, half, some, up)
             self._place()
             if self.stages >= max(LEAST_STAGES, some + 2):
                 return
@@ -222,10 +227,10 @@ class Layout:
     def _place(self, near: int = 0) -> None:
         """Bytes from the start of a block's memory.  near: turns whose rows of the cache lie there."""
         self.near = near
-        sizes = self._sizes()
-        self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in sizes.values())) // self.chunk)
+        self.sizes = self._sizes()
+        self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in self.sizes.values())) // self.chunk)
         self.at, end = {}, self.stages * self.chunk
-        for name, size in sizes.items():
+        for name, size in self.sizes.items():
             self.at[name] = end
             end += up_to(size, 64)
         self.bytes = end
@@ -236,10 +241,11 @@ class Layout:
     def _sizes(self) -> dict[str, int]:
         """Bytes of what lies in a block's memory beside the ring's chunks."""
         kinds = 3 if any(norm.centred or norm.beta is not None for norm in self.chain.norms[:2]) else 1
+        packed = [name in self.packed for name in ("into", "up0", "head")]
         return {
             "rows": up_to(self.near * self.turn_bytes, SWIZZLED),
             "stream": 4 * self.width,
-            "x": 8 * self.width,
+            "x": 0 if all(packed) else 8 * self.width,
             "hidden_units": 8 * self.hidden,
             "own": 4 * self.head_rows,
             "merged": RANKS * self.each * self.part,
@@ -248,17 +254,22 @@ class Layout:
             "ahead": self.ahead.nbytes,
             "statistics": 8 * WARPS,
             "moments": 8,
-            "digits": 4 * (self.width + WARPS) if "head" in self.packed else 0,
+            "digits": 4 * self.width * any(packed),
+            "units": 4 * self.width // SHARED_UNIT * any(packed),
             "token": 4,
             "into_sums": 4 * kinds * self.into.slices * 8 * self.into.all,
             "up_sums": 4 * kinds * self.up.slices * 8 * self.up.all,
             "out_sums": 4 * self.out.slices * self.sum_columns,
             "down_sums": 4 * self.down.slices * self.sum_columns,
-            "best": 16 * WARPS,
-            "logits": 32 * self.most_heads if self.draws else 0,
-            "paces": 32 * self.most_heads if self.draws else 0,
-            "listed": 16 * LISTED if self.draws else 0,
+            "best": 0 if self.draws else 16 * WARPS,
+            "logits": 4 * self.head_share.rows * self.draws,
+            "paces": 4 * self.head_share.rows * self.draws,
+            "round": 8 * self.draws,
+            "heats": 16 * WARPS * self.draws,
+            "tops": 32 * WARPS * self.draws,
+            "heard": 12 * self.entries * self.blocks * self.draws,
             "barriers": BARRIER_BYTES,
+            "arrivals": 8 * self.head_share.most,
         }
 
     @property
@@ -281,19 +292,6 @@ class Layout:
             "best": 2 * 32 * self.blocks,
             "fixed": RANKS * self.layer_clusters * self.layers * self.layer_rows * 8,
             "draws": 2 * TOLD * self.blocks * self.draws,
-            "listed": 2 * 16 * LISTED_OF_BLOCK * self.blocks * self.draws,
+            "races": 2 * self.told_of_race * self.blocks * self.draws,
         }
         return dict(zip([*sizes, "end"], accumulate(sizes.values(), initial=128), strict=True))
-
-    def head_share(self) -> tuple[int, int]:
-        """(chunks of the head for a block of a layer's cluster, those that are left for all others)."""
-        if not self.others:
-            return 0, 0
-        each = max(0, (self.head_chunks - MORE * self.others) // self.blocks)
-        return each, self.head_chunks - each * RANKS * self.layer_clusters
-
-    @property
-    def most_heads(self) -> int:
-        """Chunks of the head of the block that has most."""
-        each, rest = self.head_share()
-        return max(each, -(-rest // self.others)) if self.others else -(-self.head_chunks // self.blocks)

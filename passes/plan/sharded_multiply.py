@@ -1,8 +1,8 @@
 """The warps of a sharded launch that multiply: a layer's products and its attention, and the head.
 
-Where the layout holds weights, warps load a product's while they wait for what is ahead of it: those of a layer's first
-two while clusters add up the stream ahead of it, the others' while they add up what attention gives.  Weights that are
-to be made BF16, which takes long, are loaded in all that a layer waits for.
+Where the layout holds weights, warps load a product's while they wait for what is ahead of it: those of a layer's
+first two while clusters add up the stream ahead of it, the others' while they add up what attention gives.  Weights of
+columns that are to be made BF16, which takes long, are loaded while ranks finish what they are multiplied by.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, real, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
 from lispgpt.passes.plan.sharded_cache import release_rows
+from lispgpt.passes.plan.sharded_candidates import Heats
 from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied
@@ -30,10 +31,12 @@ from lispgpt.passes.plan.sharded_layout import (
     TWO_ROLES,
 )
 from lispgpt.passes.plan.sharded_own import Own
-from lispgpt.passes.plan.sharded_products import Products, Source
+from lispgpt.passes.plan.sharded_products import Products
 from lispgpt.passes.plan.sharded_residual import Residual
+from lispgpt.passes.plan.sharded_ring import chunks_ahead
+from lispgpt.passes.plan.sharded_rows import RowProducts, Source, side_of
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
-from lispgpt.passes.plan.sharded_weights import ScaledWeights, Weights, weights_of
+from lispgpt.passes.plan.sharded_weights import ScaledWeights, weights_of
 
 
 class Multipliers:
@@ -68,10 +71,13 @@ class Multipliers:
             kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
             chunk, *found = either(launch.layered, kinds, layers, others)
             self.head.norm(residual, found[:wide])
-            self.head.emit(chunk)
-            c.pass_by(STREAM, TWO_ROLES)
+            self.head.emit(chunk, number)
+            if layout.draws:
+                Heats(launch).emit()
+            else:
+                c.pass_by(STREAM, TWO_ROLES)
             c.meet(MULTIPLIERS, 32 * WARPS)
-            return [chunk + launch.heads, *found[wide:]]
+            return [chunk + chunks_ahead(launch), *found[wide:]]
 
         first, second = residual.before()
         _, *seen = loop(0, launch.times, [word(0), *first, *second], run)
@@ -85,11 +91,10 @@ class Multipliers:
         launch = self.launch.again()
         layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
         wide = len(stream)
-        weights = partial(weights_of, launch)
-        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), weights("into"))
-        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), weights("up0"))
-        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", weights("out"))
-        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", weights("down"))
+        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), "into")
+        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), "up0")
+        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", "out")
+        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", "down")
         with ExitStack() as stack:
             made, normed = self._attention(stack, launch, layer)
             earlier = Earlier(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
@@ -107,7 +112,7 @@ class Multipliers:
 
             found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
             stream, second = found[:wide], found[wide:]
-            residual.hand_on(stream, gamma)
+            residual.hand_on(stream, gamma, partial(into.side.put, residual))
             further = earlier.load(range(earlier.near, earlier.turns))
             into.multiply()
             c.pass_by(SUMS, TWO_ROLES)
@@ -125,8 +130,6 @@ class Multipliers:
 
             when(launch.warp >= WARPS - layout.kv, own)
         c.pass_by(PARTS, TWO_ROLES)
-        if up.packed:
-            up.load(chunk + layout.first_up)
         if not layout.near:
             self._fetch(run, (layer + 1) % layout.layers)
         c.meet(ATTENDED, THREE_ROLES)
@@ -135,14 +138,16 @@ class Multipliers:
         since = c.clock()
         if layout.near:  # and no earlier, as copies would be in the way of attention's parts
             release_rows(launch, layer)
-        if not up.packed:
-            up.load(chunk + layout.first_up)
-        down.load(chunk + layout.first_down)
+        up.load(chunk + layout.first_up)
+        if not down.packed:
+            down.load(chunk + layout.first_down)
         gamma = residual.factors(chain.norms[1].gamma, layer)
         stream, first = residual.added(0, chain.out, layer, stream, seen[0], since)
-        residual.hand_on(stream, gamma)
+        residual.hand_on(stream, gamma, partial(up.side.put, residual))
         up.multiply()
         c.pass_by(SUMS, TWO_ROLES)
+        if down.packed:
+            down.load(chunk + layout.first_down)
         launch.await_ranks("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
         down.multiply()
         c.pass_by(STREAM, TWO_ROLES)
@@ -162,51 +167,43 @@ class Multipliers:
             Earlier(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
 
 
-class Held:
-    """A product whose weights are loaded ahead where the layout holds them, or on the way.  packed: whether they are
-    whole numbers, of which BF16 takes long to make."""
+class Rows:
+    """A product of rows, whose weights are loaded ahead where the layout holds them, or on the way."""
 
-    def __init__(self, products: Products, sharing: Sharing, weights: Weights) -> None:
-        self.products, self.sharing, self.weights = products, sharing, weights
-        self.whole, self.packed = products.launch.layout.whole, isinstance(weights, ScaledWeights)
-
-
-class Rows(Held):
-    """A product of rows."""
-
-    def __init__(self, products: Products, sharing: Sharing, source: Source, weights: Weights) -> None:
-        super().__init__(products, sharing, weights)
-        self.source = source
+    def __init__(self, products: Products, sharing: Sharing, source: Source, name: str) -> None:
+        self.sharing, self.source, self.whole = sharing, source, products.launch.layout.whole
+        self.side = side_of(products, name)
+        self.rows = RowProducts(products, self.side)
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.products.load_rows(chunk, self.sharing, self.source, self.weights)
+            self.loaded = self.rows.load(chunk, self.sharing, self.source)
 
     def multiply(self) -> None:
         if self.whole:
-            self.products.rows(self.loaded, self.source[2])
+            self.rows.multiply(self.loaded, self.source[2])
         else:
-            self.products.walk_rows(self.chunk, self.sharing, self.source, self.weights)
+            self.rows.walk(self.chunk, self.sharing, self.source)
 
 
-class Columns(Held):
-    """A product that sums over what a cluster has.  count: of its chunks."""
+class Columns:
+    """The same of one that sums over what a cluster has.  count: of its chunks.  packed: whether its weights are whole
+    numbers, of which BF16 takes long to make."""
 
-    def __init__(
-        self, products: Products, sharing: Sharing, count: int, source: str, sums: str, weights: Weights
-    ) -> None:
-        super().__init__(products, sharing, weights)
-        self.columns, self.count = ColumnProducts(products), count
-        self.source, self.sums = source, sums
+    def __init__(self, products: Products, sharing: Sharing, count: int, source: str, sums: str, name: str) -> None:
+        weights = weights_of(products.launch, name)
+        self.sharing, self.count, self.source, self.sums = sharing, count, source, sums
+        self.whole, self.packed = products.launch.layout.whole, isinstance(weights, ScaledWeights)
+        self.columns = ColumnProducts(products, weights)
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.columns.load(chunk, self.sharing, self.weights)
+            self.loaded = self.columns.load(chunk, self.sharing)
 
     def multiply(self) -> None:
         if self.whole:
             self.columns.multiply(self.loaded, self.source, self.sums)
         else:
-            self.columns.walk(self.chunk, self.count, self.source, self.sums, self.weights)
+            self.columns.walk(self.chunk, self.count, self.source, self.sums)

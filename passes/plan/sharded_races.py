@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lispgpt.ir import build as b
-from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.clocks import exponential, philox
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, each, loop, real, when, word
+from lispgpt.passes.kernels.words import Word, loop, real, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, rank_of
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import TOLD
@@ -72,30 +69,20 @@ def beats(rank: Word, token: Word, other_rank: Word, other: Word) -> Word:
 
 
 class Races:
-    """Of one sequence, by a warp.  Its numbers of rounds go on from launch to launch."""
+    """Of one sequence, by a warp.  scale: what a logit less `top`, that of the most probable token that is known of, is
+    multiplied by in its weight's exponent."""
 
-    def __init__(self, launch: Launch) -> None:
-        self.launch, self.vocab = launch, launch.chain.vocab
+    def __init__(self, launch: Launch, scale: Word) -> None:
+        self.launch, self.vocab, self.scale = launch, launch.chain.vocab, scale
         self.rows = launch.heads * 8
         self.top = real(0.0)
-        self.round = word(b.load(launch.exchange, [1], 1))
 
-    def prepare(self, position: Word) -> None:
-        """Take the settings, and leave the paces of the block's clocks: what a weight is multiplied by to race."""
-        settings = self.launch.chain.settings
-        assert settings is not None
-        memory = self.launch.view(settings, 0, ir.MemRefType.get([8], b.i32()))
-        words = [word(b.load(memory, [i], 1)) for i in range(8)]
-        self.scale, self.k, self.p, self.least = words[0].bits(), words[1], words[2].bits(), words[7].bits()
-        self.key, self.stream, draw = words[3:5], words[5], position + words[6]
-
-        def quad(number: Word) -> None:
-            counter = [self.launch.row_of_head(number * EACH) // EACH, draw, self.stream, word(0)]
-            paces = [real(1.0) / exponential(bits) for bits in philox(counter, self.key)]
-            c.store_words(self.launch.place("paces") + number * (4 * EACH), paces)
-
-        each(self.launch.lane, self.rows // EACH, quad, 32)
-        c.warp_barrier()
+    def take(self, row: Word) -> tuple[Word, Word, Word]:
+        """A row's logit, token and pace; -infinity for what is no token."""
+        there, token = row < self.rows, self.launch.row_of_head(row)
+        place = there.where(row, 0) * 4
+        (x,), (pace,) = (c.load_reals(self.launch.place(name) + place, 1) for name in ("logits", "paces"))
+        return (there & (token < self.vocab)).where(x, float("-inf")), token, pace
 
     def over(self, inits: Sequence[Word], body: Callable[..., Sequence[Word]], races: bool = True) -> list[Word]:
         """body(logit, token, pace, *carried) for a lane's share of the block's tokens; -infinity for what is none.

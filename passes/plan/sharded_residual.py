@@ -8,7 +8,7 @@ has read the other addition's, to which all clusters have added since they read 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,6 @@ from lispgpt.passes.kernels.words import Word, added, fused, if_there, when, wor
 from lispgpt.passes.plan.sharded_chain import Product, Series
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, joined, lanes, moments_of, preload
 from lispgpt.passes.plan.sharded_layout import MULTIPLIERS, ROW, TOKEN, TWO_ROLES
-from lispgpt.passes.plan.sharded_products import place_of_pair
 from lispgpt.passes.plan.sharded_sharing import WARPS
 
 THREADS = 32 * WARPS
@@ -121,20 +120,14 @@ class Residual:
         memory = self.launch.floats(series, layer)
         return [w for pair in self.pairs for w in lanes(b.load(memory, [pair.column], 2))]
 
-    def hand_on(self, stream: Sequence[Word], gamma: Sequence[Word]) -> None:
-        """To the block's products, times a norm's factors; to the finisher, as it is."""
+    def hand_on(self, stream: Sequence[Word], gamma: Sequence[Word], put: Callable[[list[Word]], None]) -> None:
+        """To the block's product, times a norm's factors; to the finisher, as it is."""
         for i, pair in enumerate(self.pairs):
             own = stream[2 * i : 2 * i + 2]
             if_there(pair.works, partial(c.store_words, self.launch.place("stream") + pair.number * 8, own))
-            self.put(pair, [x * g for x, g in zip(own, gamma[2 * i : 2 * i + 2], strict=True)])
+        put([x * g for x, g in zip(stream, gamma, strict=True)])
         c.pass_by(ROW, TWO_ROLES)
         c.meet(MULTIPLIERS, THREADS)
-
-    def put(self, pair: _Pair, values: Sequence[Word]) -> None:
-        """Where products read their operand."""
-        place = self.launch.place("x") + place_of_pair(pair.number)
-        for i, part in enumerate(c.split(*values)):
-            if_there(pair.works, partial(c.store_words, place + 8 * i, [part]))
 
     def moments(self, stream: Sequence[Word], centred: bool, epsilon: float) -> tuple[Word, Word]:
         """(mean, 1 / deviation)."""

@@ -1,45 +1,62 @@
-"""The other side of the head's product in a sharded launch, the normed stream: who has which columns puts them in a
-block's memory, and each warp takes what its matrix instructions multiply a chunk of 8 rows by, along both halves of the
-depth at once (sharded_products.py)."""
+"""The stream as the other side of products of rows in a sharded launch (sharded_rows.py): who has which columns puts
+them in a block's memory, and each warp takes what its matrix instructions multiply a chunk of 8 rows by, along both
+halves of the depth at once."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word
-from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
-from lispgpt.passes.plan.sharded_products import Products
+from lispgpt.passes.kernels.words import Word, if_there
+from lispgpt.passes.plan.sharded_products import QUAD, Products
 from lispgpt.passes.plan.sharded_residual import Residual
-from lispgpt.passes.plan.sharded_sharing import WARPS
-from lispgpt.passes.plan.sharded_weights import Fragment, Weights, total
+from lispgpt.passes.plan.sharded_weights import Fragment, Scale, Weights, total
+
+CHAINS = 4
+"""Of sums that do not wait for each other, at most."""
 
 
 class Side(ABC):
-    """words: of an operand that a lane has for a step."""
+    """words: of the operand that a lane has for a step.  together: steps of a `Fragment`."""
 
     words: int
+    together: int
 
     @abstractmethod
     def put(self, residual: Residual, values: Sequence[Word]) -> None:
-        """By all threads that multiply, each its columns; ends with all of them there."""
+        """By all threads that multiply, each its columns: to be read once they have met."""
 
     @abstractmethod
-    def operand(self, first: int, count: int) -> list[Fragment]:
-        """What a lane has of so many steps from a step on, both even."""
+    def operand(self, first: Word | int, count: int, multiple: int) -> list[Fragment]:
+        """What a lane has of so many steps from a step on, whose number is a multiple of such."""
 
     @abstractmethod
-    def of_steps(self, operand: list[Fragment], first: int, count: int) -> list[Fragment]:
-        """The same out of all steps'."""
+    def load(self, base: Word, first: Word | int, count: int) -> Iterator[Fragment]:
+        """A lane's weights of these steps in a chunk, loaded one by one as they are asked for."""
 
     @abstractmethod
-    def none(self) -> list[Word]:
-        """A lane's sums of nothing."""
+    def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
+        """Its row's scales, each of as many of these steps."""
 
     @abstractmethod
-    def add(self, base: Word, operand: list[Fragment], first: int, before: Sequence[Word]) -> list[Word]:
-        """A lane's sums, to which products of a chunk are added: of the operand's steps, from the first on."""
+    def count_scales(self, steps: int) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def as_parts(self, weights: Iterable[Fragment]) -> Iterator[Fragment]:
+        """Weights as BF16, step by step."""
+
+    @abstractmethod
+    def none(self, steps: int) -> list[Word]:
+        """A lane's sums of nothing, to which products of so many steps are to be added."""
+
+    @abstractmethod
+    def add(
+        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sequence[Word]
+    ) -> list[Word]:
+        """A lane's sums with these products."""
 
     @abstractmethod
     def whole(self, sums: Sequence[Word]) -> Word:
@@ -47,33 +64,50 @@ class Side(ABC):
 
 
 class Parts(Side):
-    """In three parts of BF16, for weights of BF16."""
+    """In three parts of BF16, for weights of BF16: four columns of an instruction for each half of the depth."""
 
-    words = 2
+    words, together = 2, 1
 
     def __init__(self, products: Products, weights: Weights) -> None:
-        self.products, self.weights = products, weights
+        self.products, self.weights, self.launch = products, weights, products.launch
 
     def put(self, residual: Residual, values: Sequence[Word]) -> None:
         for i, pair in enumerate(residual.pairs):
-            residual.put(pair, values[2 * i : 2 * i + 2])
-        c.meet(MULTIPLIERS, 32 * WARPS)
+            number = pair.number
+            place = self.launch.place("x") + ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
+            for k, part in enumerate(c.split(*values[2 * i : 2 * i + 2])):
+                if_there(pair.works, partial(c.store_words, place + 8 * k, [part]))
 
-    def operand(self, first: int, count: int) -> list[Fragment]:
-        return self.products.operand(first, count)
+    def operand(self, first: Word | int, count: int, multiple: int) -> list[Fragment]:
+        half, part = self.products.group // 4, self.products.group & 3
+        start = self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.products.part) * QUAD + part * 8
+        start = start + first * (4 * QUAD)
+        return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
 
-    def of_steps(self, operand: list[Fragment], first: int, count: int) -> list[Fragment]:
-        return operand[first : first + count]
+    def load(self, base: Word, first: Word | int, count: int) -> Iterator[Fragment]:
+        return map(self.weights.load, self.weights.row_places(base, first, count))
 
-    def none(self) -> list[Word]:
-        return [w for chain in self.weights.chains(4) for w in chain]
+    def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
+        return iter(())
 
-    def add(self, base: Word, operand: list[Fragment], first: int, before: Sequence[Word]) -> list[Word]:
-        numbers = map(self.weights.load, self.weights.row_places(base, first, len(operand)))
-        return [w for chain in self.weights.add(_chains(before), numbers, operand, ()) for w in chain]
+    def count_scales(self, steps: int) -> int:
+        return 0
+
+    def as_parts(self, weights: Iterable[Fragment]) -> Iterator[Fragment]:
+        return iter(weights)
+
+    def none(self, steps: int) -> list[Word]:
+        return [w for chain in self.weights.chains(min(CHAINS, steps)) for w in chain]
+
+    def add(
+        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sequence[Word]
+    ) -> list[Word]:
+        return [w for chain in self.weights.add(_chains(before), weights, operand, ()) for w in chain]
 
     def whole(self, sums: Sequence[Word]) -> Word:
-        return self.products.across_halves(total(_chains(sums)))
+        """Four columns, a part each, of either half's rows."""
+        first, other, *later = total(_chains(sums))
+        return self.products.across_parts((self.products.part < 2).where(first + other, later[0] + later[1]))
 
 
 def _chains(sums: Sequence[Word]) -> list[list[Word]]:

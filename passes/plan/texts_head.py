@@ -8,14 +8,16 @@ A warp always reads the same slots, so that it sees every phase of their barrier
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, either, lesser, loop, when, word
+from lispgpt.passes.kernels.words import Word, lesser, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of, tell
 from lispgpt.passes.plan.sharded_launch import Copied, finished
+from lispgpt.passes.plan.sharded_ring import HeadChunks
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.sharded_weights import weights_of
 from lispgpt.passes.plan.texts_products import TextProducts, added
@@ -34,20 +36,16 @@ class TextsHead:
 
     def emit(self, chunk: Word, run: Word) -> None:
         """Multiply all of the block's rows, and tell each text's largest.  chunk: the first one's number in the ring.
-        run: one more than the number of runs before."""
-        launch, slots = self.launch, self.launch.layout.stages
-        offset = chunk % slots
+        run: of the launch."""
+        launch = self.launch
         with finished(launch, launch.chain.head, 0) as made:
 
-            def of_round(round_: Word, *best: Word) -> list[Word]:
-                def of_slot(slot: Word, *best: Word) -> list[Word]:
-                    number = (slot + slots - offset) % slots + round_ * slots
-                    return self._rows(chunk, number, slot, made, list(best))
+            def rows(number: Word, base: Word, release: Callable[[], None], *best: Word) -> list[Word]:
+                sums = self._sums(base)
+                release()
+                return self._rows(number, sums, made, list(best))
 
-                return loop(launch.warp, slots, best, of_slot, WARPS)
-
-            rounds = (launch.heads + (slots - 1)) // slots
-            found = loop(0, rounds, Best.none().words * EACH, of_round)
+            found = HeadChunks(launch, chunk, run).walk(Best.none().words * EACH, "rrrr" * EACH, rows)
         for i in range(EACH):
             best = Best.of(found[4 * i : 4 * i + 4])
             for distance in (16, 8, 4):
@@ -57,37 +55,27 @@ class TextsHead:
             leaves = (self.group == 0) & (text < launch.layout.texts)
             when(leaves, partial(c.store_words, place, best.words))
         self.products.meet()
-        when(launch.warp < launch.layout.texts, lambda: tell(launch, run, launch.warp))
+        when(launch.warp < launch.layout.texts, lambda: tell(launch, launch.before + run + 1, launch.warp))
 
-    def _rows(self, chunk: Word, number: Word, slot: Word, made: Copied, before: list[Word]) -> list[Word]:
+    def _rows(self, number: Word, sums: list[Word], made: Copied, before: list[Word]) -> list[Word]:
         """The best so far, with those of 8 rows."""
         launch, layout, chain = self.launch, self.launch.layout, self.launch.chain
         rows = chain.head.rows
-
-        def multiply() -> list[Word]:
-            _, parity = launch.slot(chunk + number)
-            c.wait(launch.full(slot), parity)
-            sums = self._sums(launch.start + slot * layout.chunk)
-            c.fence_copies()
-            c.warp_barrier()
-            when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
-            row = launch.row_of_head(number * 8 + self.group)
-            column = (lesser(row, word(rows - 1)) if rows % 8 else row).index()
-            memory = launch.view(chain.logits, 0, ir.MemRefType.get([layout.texts, rows], b.f32()))
-            found = []
-            for i, value in enumerate(sums):
-                text = self.part * EACH + i
-                there = text < layout.texts
-                place = [lesser(text, word(layout.texts - 1)).index(), column]
-                made.hold_product(value.value, place)
-                with made.reader.scope():
-                    result = Word(made.reader.read(made.result, place))
-                when(there & (row < rows), partial(b.store, result.value, memory, place))
-                own = Best(rank_of(result), row, word(LOWEST), word(1)).where(row < chain.vocab)
-                found += Best.of(before[4 * i : 4 * i + 4]).joined(own).words
-            return found
-
-        return either(number < launch.heads, "r" * len(before), multiply, lambda: before)
+        row = launch.row_of_head(number * 8 + self.group)
+        column = (lesser(row, word(rows - 1)) if rows % 8 else row).index()
+        memory = launch.view(chain.logits, 0, ir.MemRefType.get([layout.texts, rows], b.f32()))
+        found = []
+        for i, value in enumerate(sums):
+            text = self.part * EACH + i
+            there = text < layout.texts
+            place = [lesser(text, word(layout.texts - 1)).index(), column]
+            made.hold_product(value.value, place)
+            with made.reader.scope():
+                result = Word(made.reader.read(made.result, place))
+            when(there & (row < rows), partial(b.store, result.value, memory, place))
+            own = Best(rank_of(result), row, word(LOWEST), word(1)).where(row < chain.vocab)
+            found += Best.of(before[4 * i : 4 * i + 4]).joined(own).words
+        return found
 
     def _sums(self, base: Word) -> list[Word]:
         """Of a lane's row of 8, along all of the stream, for its two texts."""

@@ -11,6 +11,7 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_choice import choose, chosen_before, end, report
 from lispgpt.passes.plan.sharded_launch import Copied, copied
+from lispgpt.passes.plan.sharded_ring import chunks_ahead
 from lispgpt.passes.plan.texts_attention import TextAttention
 from lispgpt.passes.plan.texts_head import TextsHead
 from lispgpt.passes.plan.texts_launch import TextsLaunch
@@ -52,8 +53,8 @@ class TextsLayers:
             when(launch.cluster >= layout.layer_clusters, lambda: stream.follow(behind))
             last = stream.take(behind, since)
             stream.leave_normed(last, norm, weights)
-            TextsHead(products).emit(chunk, launch.before + number + 1)
-            return [chunk + launch.heads]
+            TextsHead(products).emit(chunk, number)
+            return [chunk + chunks_ahead(launch)]
 
         loop(0, launch.times, [word(0)], run)
         ends = launch.reports & (launch.warp < layout.texts)

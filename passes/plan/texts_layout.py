@@ -110,6 +110,7 @@ class TextsLayout(Layout):
             "positions": 4 * self.texts,
             "tokens": 4 * self.texts,
             "barriers": BARRIER_BYTES,
+            "arrivals": 8 * self.head_share.most,
         }
 
     @property

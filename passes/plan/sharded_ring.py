@@ -1,0 +1,74 @@
+"""The head's chunks of a block in a sharded launch, as the warps that multiply take them.
+
+The stream brings as many chunks as the ring has slots, ahead of the head.  A warp always reads the same slots, and
+brings what comes behind them itself, as soon as it has read one: through one thread for all each would wait for all
+others.  A chunk that a warp brings has a barrier of its own, with a phase for each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, either, lesser, loop, when, word
+from lispgpt.passes.plan.sharded_copies import Copies, lasting_heads
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_sharing import WARPS
+
+Chunk = Callable[..., Sequence[Word]]
+"""(its number among the block's, where it lies, what to call once it is read, *what is carried) -> the same."""
+
+
+def chunks_ahead(launch: Launch) -> Word:
+    """How many of the head's chunks the stream brings."""
+    return lesser(launch.heads, word(launch.layout.stages))
+
+
+class HeadChunks:
+    """By the warps that multiply.  chunk: the first one's number in the ring.  run: of the launch."""
+
+    def __init__(self, launch: Launch, chunk: Word, run: Word) -> None:
+        self.launch, self.chunk, self.run, self.copies = launch, chunk, run, Copies(launch)
+        self.lasting = lasting_heads(launch, launch.position_of(0) + run)
+
+    def walk(self, inits: Sequence[Word], kinds: str, body: Chunk) -> list[Word]:
+        launch, slots = self.launch, self.launch.layout.stages
+        offset = self.chunk % slots
+
+        def of_round(round_: Word, *carried: Word) -> list[Word]:
+            def of_slot(slot: Word, *carried: Word) -> list[Word]:
+                number = (slot + slots - offset) % slots + round_ * slots
+
+                def one() -> list[Word]:
+                    self._await(number, slot, round_)
+                    base, release = launch.start + slot * launch.layout.chunk, partial(self._release, number, slot)
+                    return list(body(number, base, release, *carried))
+
+                return either(number < launch.heads, kinds, one, lambda: list(carried))
+
+            return loop(launch.warp, slots, carried, of_slot, WARPS)
+
+        return loop(0, (launch.heads + (slots - 1)) // slots, inits, of_round)
+
+    def _await(self, number: Word, slot: Word, round_: Word) -> None:
+        launch = self.launch
+        first, parity = round_ == 0, launch.slot(self.chunk + number)[1]
+        barrier = first.where(launch.full(slot), launch.arrived(number))
+        c.wait(barrier, first.where(parity, self.run & 1))
+
+    def _release(self, number: Word, slot: Word) -> None:
+        """By a warp that has read a chunk: bring the next one to its slot, or leave it to the stream."""
+        launch, layout, next_ = self.launch, self.launch.layout, number + self.launch.layout.stages
+        c.fence_copies()
+        c.warp_barrier()
+
+        def bring() -> None:
+            hint = (number < self.lasting).where(self.copies.lasting, self.copies.passing)
+            self.copies.bring("head", self.copies.head_at(next_), slot, launch.arrived(next_), hint, word(0))
+
+        def leave() -> None:
+            c.arrive(launch.empty(slot), layout.arrivals)
+
+        when((launch.lane == 0) & (next_ < launch.heads), bring)
+        when((launch.lane == 0) & (next_ >= launch.heads), leave)

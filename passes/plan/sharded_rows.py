@@ -1,0 +1,123 @@
+"""Products of rows in a sharded launch, 8 of a weight's rows along all of the stream.
+
+Warps have their weights in registers before the stream is there, where the layout holds a layer; otherwise they walk
+through the ring's chunks when it is.  Both halves of the depth take part at once: rows 0 to 7 of an instruction are
+these rows along the stream's first half, rows 8 to 15 the same along the second.  What fills an instruction's columns
+says a `Side`.  A norm's weights go through instructions before the stream is there: what the norm adds and subtracts is
+put in order afterwards (see sharded_finish.py).
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, each, when, word
+from lispgpt.passes.plan.sharded_chain import NormWeights
+from lispgpt.passes.plan.sharded_digits import Digits
+from lispgpt.passes.plan.sharded_norm_sums import norm_sum
+from lispgpt.passes.plan.sharded_products import Loaded, Numbers, Products
+from lispgpt.passes.plan.sharded_sharing import Sharing
+from lispgpt.passes.plan.sharded_side import Parts, Side
+from lispgpt.passes.plan.sharded_weights import ScaledWeights, weights_of
+
+AT_ONCE = 8
+"""Steps whose weights and other side are read together where they are not held."""
+Source = tuple[NormWeights, Word, str, Word]
+"""Of a product of rows: its norm, the layer, where its sums go, and which run of the launch it is."""
+
+
+def side_of(products: Products, name: str) -> Side:
+    """The stream as a product takes it, by the product's name in the layout."""
+    weights = weights_of(products.launch, name)
+    return Digits(products, weights) if isinstance(weights, ScaledWeights) else Parts(products, weights)
+
+
+class RowProducts:
+    def __init__(self, products: Products, side: Side) -> None:
+        self.products, self.side, self.launch = products, side, products.launch
+
+    def load(self, chunk: Word, sharing: Sharing, source: Source) -> Loaded:
+        """The chunk-th chunk and those behind it; in a launch's first run also what does not change."""
+        launch, layout, side = self.launch, self.launch.layout, self.side
+        number, works = self.products.share_out(sharing)
+        tile, part = number // sharing.slices, number % sharing.slices
+        first, steps = part * sharing.steps, sharing.steps
+
+        def load() -> Numbers:
+            slot, parity = launch.slot(chunk + tile)
+            c.wait(launch.full(slot), parity)
+            base = launch.start + slot * layout.chunk
+            found = list(side.load(base, first, steps)), list(side.scales(base, first, steps))
+            self.products.release(slot, layout.arrivals // sharing.slices)
+            return found
+
+        count = side.count_scales(steps)
+        found = self.products.load_where(works, steps // side.together, (count, 1), load)
+        loaded = Loaded(sharing, tile, part, works, *found)
+        self._fix(loaded, first, source)
+        return loaded
+
+    def walk(self, chunk: Word, sharing: Sharing, source: Source) -> None:
+        """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
+
+        Every warp waits for every chunk, so that it sees every phase of their barriers."""
+        launch, layout, side = self.launch, self.launch.layout, self.side
+        number, works = self.products.share_out(sharing)
+        tile, part = number // sharing.slices, number % sharing.slices
+        first, steps = part * sharing.steps, sharing.steps
+
+        def some(turn: Word) -> None:
+            start = chunk + turn * sharing.tiles
+            slots = [launch.slot(start + i) for i in range(sharing.tiles)]
+            for slot, parity in slots:
+                c.wait(launch.full(slot), parity)
+            mine = launch.slot(start + tile)[0] if sharing.tiles > 1 else slots[0][0]
+            base = launch.start + mine * layout.chunk
+            scales = list(side.scales(base, first, steps))
+            totals = side.none(steps)
+            for begin in range(0, steps, AT_ONCE):
+                end = min(begin + AT_ONCE, steps)
+                numbers = list(side.load(base, first + begin, end - begin))
+                own = scales[begin * len(scales) // steps : -(-end * len(scales) // steps)]
+                right = side.operand(first + begin, end - begin, gcd(steps, AT_ONCE))
+                totals = side.add(numbers, right, own, totals)
+            numbers_ = side.load(base, first, steps)
+            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, numbers_, scales)
+            self._fix(loaded, first, source)
+            for slot, _ in slots:
+                self.products.release(slot, 1)
+            self._leave(loaded, totals, source[2])
+
+        each(0, sharing.all // sharing.tiles, some)
+
+    def multiply(self, loaded: Loaded, sums: str) -> None:
+        """Multiply by the stream, and leave sums for the finisher."""
+        side, steps = self.side, loaded.sharing.steps
+        right = side.operand(loaded.slice * steps, steps, steps)
+        self._leave(loaded, side.add(loaded.numbers, right, loaded.scales, side.none(steps)), sums)
+
+    def _fix(self, loaded: Loaded, first: Word, source: Source) -> None:
+        if source[0].centred or source[0].beta is not None:
+            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source))
+
+    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source) -> None:
+        """Leave sums of gamma and beta for the finisher."""
+        norm, layer, sums, _ = source
+        rows = loaded.sharing.slices * 8 * loaded.sharing.all
+        weights = self.side.as_parts(loaded.numbers)
+        fixed = norm_sum(self.launch, norm, layer, first, weights, loaded.scales, loaded.sharing.steps)
+        part = self.products.part
+        kind = (part == 0).where(word(1), 2)
+        place = self._place(loaded, sums) + kind * (4 * rows)
+        self.products.when_works((part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
+
+    def _leave(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
+        own = self.side.whole(totals)
+        place = self._place(loaded, sums)
+        self.products.when_works(self.products.part == 0, loaded.works, lambda: c.store_words(place, [own]))
+
+    def _place(self, loaded: Loaded, sums: str) -> Word:
+        """Where a lane's row's sum goes."""
+        rows = 8 * loaded.sharing.all
+        return self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.products.group) * 4
