@@ -87,5 +87,5 @@ def lasting_heads(launch: Launch, position: Word) -> Word:
     room = LASTING * launch.target.l2_bytes
     most = int(room / (layout.blocks * layout.chunk_bytes("head")))
     row = heads.depth * (2 if heads.short else 4)
-    positions = max(1, int(room / (2 * layout.layers * layout.texts * heads.kept * row)))
+    positions = max(1, int(room / (2 * layout.layers * heads.kept * row)))
     return (positions - lesser(position, word(positions))) * most // positions

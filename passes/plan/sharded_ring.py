@@ -2,7 +2,8 @@
 
 The stream brings as many chunks as the ring has slots, ahead of the head.  A warp always reads the same slots, and
 brings what comes behind them itself, as soon as it has read one: through one thread for all each would wait for all
-others.  A chunk that a warp brings has a barrier of its own, with a phase for each run.
+others.  A chunk that a warp brings has a barrier of its own, with a phase for each run.  Of several texts warps have so
+much to multiply that the stream brings all chunks as fast.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ Chunk = Callable[..., Sequence[Word]]
 
 def chunks_ahead(launch: Launch) -> Word:
     """How many of the head's chunks the stream brings."""
-    return lesser(launch.heads, word(launch.layout.stages))
+    return lesser(launch.heads, word(launch.layout.stages)) if launch.layout.texts == 1 else launch.heads
 
 
 class HeadChunks:
     """By the warps that multiply.  chunk: the first one's number in the ring.  run: of the launch."""
 
     def __init__(self, launch: Launch, chunk: Word, run: Word) -> None:
-        self.launch, self.chunk, self.run, self.copies = launch, chunk, run, Copies(launch)
-        self.lasting = lasting_heads(launch, launch.position_of(0) + run)
+        self.launch, self.chunk, self.run = launch, chunk, run
+        self.brings = launch.layout.texts == 1
+        if self.brings:
+            self.copies, self.lasting = Copies(launch), lasting_heads(launch, launch.position + run)
 
     def walk(self, inits: Sequence[Word], kinds: str, body: Chunk) -> list[Word]:
         launch, slots = self.launch, self.launch.layout.stages
@@ -52,8 +55,11 @@ class HeadChunks:
         return loop(0, (launch.heads + (slots - 1)) // slots, inits, of_round)
 
     def _await(self, number: Word, slot: Word, round_: Word) -> None:
-        launch = self.launch
-        first, parity = round_ == 0, launch.slot(self.chunk + number)[1]
+        launch, (_, parity) = self.launch, self.launch.slot(self.chunk + number)
+        if not self.brings:
+            c.wait(launch.full(slot), parity)
+            return
+        first = round_ == 0
         barrier = first.where(launch.full(slot), launch.arrived(number))
         c.wait(barrier, first.where(parity, self.run & 1))
 
@@ -70,5 +76,8 @@ class HeadChunks:
         def leave() -> None:
             c.arrive(launch.empty(slot), layout.arrivals)
 
-        when((launch.lane == 0) & (next_ < launch.heads), bring)
-        when((launch.lane == 0) & (next_ >= launch.heads), leave)
+        leaves = launch.lane == 0
+        if self.brings:
+            when(leaves & (next_ < launch.heads), bring)
+            leaves = leaves & (next_ >= launch.heads)
+        when(leaves, leave)

@@ -2,7 +2,8 @@
 they are used, ahead of all that is computed.
 
 Few chunks are under way at once, as what clusters tell each other would queue behind them.  Of the head's it brings as
-many as the ring has slots; the warps that read these bring the others (sharded_ring.py).
+many as the ring has slots; the warps that read these bring the others (sharded_ring.py).  Of several texts it brings
+all, and while the head is multiplied more are under way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from lispgpt.passes.plan.sharded_copies import Copies, lasting_rows
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, RANKS
 from lispgpt.passes.plan.sharded_ring import chunks_ahead
+
+UNDER_WAY_IN_HEAD = 8
+"""Chunks of a block that are brought at once while the head of several texts is multiplied; Layout.under_way: ahead."""
 
 
 class Streamer:
@@ -39,7 +43,7 @@ class Streamer:
 
             (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
             ahead = chunks_ahead(launch)
-            each(0, ahead, lambda i: self._bring(chunk + i, "head", self.copies.head_at(i), word(0)))
+            each(0, ahead, lambda i: self._head(i, chunk + i))
             return [chunk + ahead]
 
         loop(0, launch.times, [word(0)], run)
@@ -73,14 +77,20 @@ class Streamer:
         for i, (name, at) in enumerate(boxes):
             if i == layout.first_up and layout.near:
                 bring_rows(launch, run, layer, self.row_hint)
-            self._bring(first_chunk + i, name, at if name in layout.packed else [*at, *where], layer)
+            at = at if name in layout.packed else [*at, *where]
+            self._bring(first_chunk + i, name, at, layer, word(layout.under_way))
 
-    def _bring(self, chunk: Word, name: str, at: Any, layer: Word) -> None:
+    def _head(self, number: Word, chunk: Word) -> None:
+        under_way, stages = word(self.launch.layout.under_way), self.launch.layout.stages
+        if self.launch.layout.texts > 1:
+            under_way = (number < stages).where(under_way, min(UNDER_WAY_IN_HEAD, stages - 1))
+        self._bring(chunk, "head", self.copies.head_at(number), word(0), under_way)
+
+    def _bring(self, chunk: Word, name: str, at: Any, layer: Word, under_way: Word) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""
-        launch, layout = self.launch, self.launch.layout
+        launch = self.launch
         slot, parity = launch.slot(chunk)
         c.wait(launch.empty(slot), parity ^ 1)
-        under_way = min(layout.under_way, layout.stages - 1)
 
         def pace() -> None:
             earlier, phase = launch.slot(chunk - under_way)

@@ -805,37 +805,37 @@ func.func "decode_greedy_batch1_positions1_shared"
   kernel = "persistent"
   persistent = 8 : i64
   residency = 1 : i32
-  shared_bytes = 150976 : i64
+  shared_bytes = 151040 : i64
   sym_visibility = "private"
   tensor_maps = [{argument = 6 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 384, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 8 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 14 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 512, 128>, offset = 0 : i64, strides = array<i64: 1024>}, {argument = 2 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 256, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 12 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 512, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}]
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   162 arith.addf
   7 arith.addf vector<2xf32>
-  729 arith.addi
-  118 arith.andi
+  740 arith.addi
+  122 arith.andi
   307 arith.bitcast
   12 arith.cmpf
-  166 arith.cmpi
-  1798 arith.constant
+  173 arith.cmpi
+  1827 arith.constant
   3 arith.divf
-  85 arith.divui
+  86 arith.divui
   2 arith.extf vector<2xf32>
   28 arith.extui
   33 arith.index_cast
   95 arith.index_castui
   13 arith.maxsi
-  33 arith.minsi
+  36 arith.minsi
   60 arith.mulf
-  339 arith.muli
+  347 arith.muli
   10 arith.ori
   90 arith.remui
-  157 arith.select
+  159 arith.select
   40 arith.shli
   20 arith.shrsi
-  52 arith.shrui
+  53 arith.shrui
   12 arith.sitofp
   81 arith.subf
-  54 arith.subi
+  59 arith.subi
   132 arith.trunci
   49 arith.xori
   9 builtin.unrealized_conversion_cast
@@ -847,7 +847,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   1 gpu.thread_id
   138 llvm.call_intrinsic
   308 llvm.extractvalue
-  435 llvm.inline_asm
+  449 llvm.inline_asm
   20 llvm.inttoptr
   8 math.absf
   22 memref.extract_aligned_pointer_as_index
@@ -856,11 +856,11 @@ func.func "decode_greedy_batch1_positions1_shared"
   42 memref.view
   2 nvvm.cluster.arrive
   2 nvvm.cluster.wait
-  48 scf.condition
-  19 scf.for
-  93 scf.if
-  48 scf.while
-  176 scf.yield
+  52 scf.condition
+  20 scf.for
+  94 scf.if
+  52 scf.while
+  182 scf.yield
   2 vector.bitcast vector<4xf32>
   46 vector.extract vector<2xf32>
   4 vector.extract vector<2xi32>
