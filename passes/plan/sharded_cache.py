@@ -37,7 +37,7 @@ def row_maps(kernel: ir.Operation, chain: Chain, layout: Layout, argument: int) 
     found = {}
     for kind, first in zip(KINDS, rows.firsts, strict=True):
         for count in (1, BOX):
-            extents = [rows.row_bytes // 2, RANKS, layout.context // RANKS]
+            extents = [layout.heads.row_bytes // 2, RANKS, layout.context // RANKS]
             strides, box = [rows.position, RANKS * rows.position], [LINE, 1, count]
             if layout.heads.kept > 1:
                 extents, strides, box = [*extents, layout.heads.kept], [*strides, rows.head], [*box, 1]
@@ -58,11 +58,9 @@ def row_maps(kernel: ir.Operation, chain: Chain, layout: Layout, argument: int) 
 def bring_rows(launch: Launch, run: Word, layer: Word, hint: Word) -> None:
     """By the thread that brings weights: a layer's rows, once those of the layer ahead are read."""
     layout, parity = launch.layout, launch.at_layer(run, layer)
-    rows = layout.heads.rows
-    assert rows is not None
     c.wait(launch.barrier("read"), parity ^ 1)
     count = lesser(launch.earlier(launch.position + run), word(layout.near_rows))
-    c.expect(launch.barrier("rows"), count * (2 * layout.kv * rows.row_bytes))
+    c.expect(launch.barrier("rows"), count * (2 * layout.kv * layout.heads.row_bytes))
     whole = count // BOX * BOX
 
     def bring(size: int, first: Word) -> None:

@@ -55,7 +55,7 @@ class Heats:
         own = [races.take(row) for row in rows]
         ranks = [rank_of(x) for x, *_ in own]
         top = largest(reduce(greater, ranks))
-        races.top = value_of(greater(top, word(LOWEST + 1)))
+        races.begin_at(top)
         race = reduce(Race.joined, (races.race(x, token, pace) for x, token, pace in own)).across()
         mass = sum_across(reduce(Word.__add__, (races.weight(x) for x, *_ in own)))
         best = self._best(ranks, rows, top)
@@ -106,16 +106,15 @@ def tell(races: Races, round_: Word) -> None:
     lane, inside = launch.lane, launch.lane < WARPS
     warp = inside.where(lane, 0)
     time, token, rank, mass = c.load_words(launch.place("heats") + warp * HEAT, 4)
-    top, _, *_ = c.load_words(launch.place("tops") + warp * BEST, 2)
+    (top,) = c.load_words(launch.place("tops") + warp * BEST, 1)
     (next_,) = c.load_words(launch.place("tops") + warp * BEST + OF_WARP * 8, 1)
     high = largest(top)
-    races.top = value_of(greater(high, word(LOWEST + 1)))
+    races.begin_at(high)
     share = inside.where(races.weight(value_of(top)), 0.0)
     won = Race(inside.where(share * time.bits(), -1.0), token, rank).across()
     all_ = sum_across(share * mass.bits())
     one = lesser(lane, word(OF_WARP * WARPS - 1))
     own, row = c.load_words(launch.place("tops") + one // OF_WARP * BEST + one % OF_WARP * 8, 2)
-
     all_tops = [c.load_words(launch.place("tops") + number * BEST, 4) for number in range(WARPS)]
     pairs = [words[i : i + 2] for words in all_tops for i in range(0, 2 * OF_WARP, 2)]
     before = added([beats(pair[0], pair[1], own, row).where(word(1), 0) for pair in pairs])
@@ -146,11 +145,12 @@ class Candidates:
     def __init__(self, races: Races, round_: Word) -> None:
         self.races, self.launch = races, races.launch
         self.count = self.launch.layout.entries * self.launch.layout.blocks
-        told, high = self._races(round_), word(LOWEST)
+        pitch = self.launch.layout.told_of_race
+        told, high = races.heard(lines_of(self.launch, round_), pitch, OF_RACE, round_ + 1), word(LOWEST)
         for inside, (*_, top) in told:
             high = greater(high, inside.where(top, LOWEST))
         self.high, bound = largest(high), word(LOWEST)
-        races.top = value_of(greater(self.high, word(LOWEST + 1)))
+        races.begin_at(self.high)
         mass, winner = real(0.0), Race.none()
         for inside, (time, token, rank, sum_, its, top) in told:
             share = inside.where(races.weight(value_of(top)), 0.0)
@@ -158,21 +158,6 @@ class Candidates:
             winner = winner.joined(Race(inside.where(share * time.bits(), -1.0), token, rank))
         self.total, self.winner, self.bound = sum_across(mass), winner.across(), largest(bound)
         c.meet(HEARD, TWO_ROLES)
-
-    def _races(self, round_: Word) -> list[tuple[Word, list[Word]]]:
-        """Of each of a lane's blocks: whether it is one, and its words."""
-        launch, layout = self.launch, self.launch.layout
-        there, pointers = [], []
-        for first in range(0, layout.blocks, 32):
-            number = launch.lane + first
-            there.append(number < layout.blocks)
-            place = lines_of(launch, round_) + there[-1].where(number, 0) * layout.told_of_race
-            pointers += [c.pointer(launch.exchange, place + LINE * i) for i in range(OF_RACE)]
-        lines = c.await_lines(pointers, lambda line: line[2] ^ (round_ + 1))
-        c.warp_barrier()
-        words = [w for line in lines for w in (*line[:2], line[3])]
-        each = 3 * OF_RACE
-        return [(inside, words[i * each : (i + 1) * each]) for i, inside in enumerate(there)]
 
     def take(self) -> tuple[Word, Word, Race]:
         """Take a lane's share of the tokens that are heard of; returns the most probable one, how many are above the

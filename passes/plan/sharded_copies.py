@@ -75,17 +75,19 @@ class Copies:
 
 def lasting_rows(launch: Launch) -> float:
     """The share of the cache's rows that can wait in the cache of all cores for the next run."""
-    layout, rows = launch.layout, launch.layout.heads.rows
-    assert rows is not None
-    every = 2 * layout.layers * layout.heads.kept * layout.context * rows.row_bytes
+    every = launch.layout.context * _position_bytes(launch)
     return min(1.0, max(0.01, LASTING * launch.target.l2_bytes / every))
 
 
 def lasting_heads(launch: Launch, position: Word) -> Word:
     """How many chunks of the head a block leaves there, beside rows of all positions ahead of one."""
-    layout, heads = launch.layout, launch.layout.heads
-    room = LASTING * launch.target.l2_bytes
+    layout, room = launch.layout, LASTING * launch.target.l2_bytes
     most = int(room / (layout.blocks * layout.chunk_bytes("head")))
-    row = heads.depth * (2 if heads.short else 4)
-    positions = max(1, int(room / (2 * layout.layers * heads.kept * row)))
+    positions = max(1, int(room / _position_bytes(launch)))
     return (positions - lesser(position, word(positions))) * most // positions
+
+
+def _position_bytes(launch: Launch) -> int:
+    """Of a position's keys and values, of all heads in all layers."""
+    layout = launch.layout
+    return 2 * layout.layers * layout.heads.kept * layout.heads.row_bytes

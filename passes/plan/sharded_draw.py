@@ -13,6 +13,7 @@ Every exchanger adds up the same numbers in the same order, so that all come to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -187,10 +188,7 @@ class Draw(Races):
             return [*counts, *(m + r.where(weight, 0.0) for m, r in zip(sums[count:], reach, strict=True))]
 
         sums = self.over([word(0)] * len(pivots) + [real(0.0)] * len(pivots), one, races=False)
-        told, found = self.told(round_, [sum_across(s) for s in sums]), []
-        for i in range(2 * len(pivots)):
-            all_ = word(0) if i < len(pivots) else real(0.0)
-            for inside, words in told:
-                all_ = all_ + (inside.where(words[i], 0) if i < len(pivots) else inside.where(words[i].bits(), 0.0))
-            found.append(sum_across(all_))
-        return found
+        told, half = self.told(round_, [sum_across(s) for s in sums]), len(pivots)
+        counts = [[inside.where(words[i], 0) for inside, words in told] for i in range(half)]
+        masses = [[inside.where(words[half + i].bits(), 0.0) for inside, words in told] for i in range(half)]
+        return [sum_across(reduce(Word.__add__, own)) for own in counts + masses]

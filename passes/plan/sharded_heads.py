@@ -22,12 +22,11 @@ from lispgpt.passes.targets import Gpu
 @dataclass(frozen=True)
 class Rows:
     """Where keys' and values' rows lie in a layer's cache, in bytes: of the first head's first position, and from a
-    position and a head to the next.  row_bytes: of a row."""
+    position and a head to the next."""
 
     firsts: tuple[int, int]
     position: int
     head: int
-    row_bytes: int
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,16 @@ class Heads:
     text: int | None = None
     firsts: tuple[int, int, int] = (0, 0, 0)
     rows: Rows | None = None
+
+    @property
+    def item_bytes(self) -> int:
+        """Of a number of the cache."""
+        return 2 if self.short else 4
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of it."""
+        return self.depth * self.item_bytes
 
     @property
     def kept(self) -> int:
@@ -83,7 +92,7 @@ def _rows(chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> Rows
     """None where a row's numbers do not lie side by side, or rows not as far apart for each head and position."""
     reader, seen = Reader(target), [0]
     shape = shape_of(cache_of(attention))
-    item = 2 if heads.short else 4
+    item = heads.item_bytes
 
     def note(index: Sequence[Index], width: int) -> ir.Value:
         if not all(isinstance(i, int) for i in index):
@@ -111,7 +120,7 @@ def _rows(chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> Rows
         for h, t, d in ((0, 0, heads.depth - 1), (0, end, 0), (last, 0, 0), (last, end, heads.depth - 1)):
             if place(kind, h, t, d) != first + h * head + t * position + d * item:
                 return None
-    return Rows(firsts, position, head, heads.depth * item)
+    return Rows(firsts, position, head)
 
 
 def _loops(attention: Attention, texts: int) -> Heads:

@@ -22,6 +22,7 @@ from lispgpt.passes.plan.sharded_finish import Finisher
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, LINE, RANKS, STREAMER, Layout
 from lispgpt.passes.plan.sharded_multiply import Multipliers
+from lispgpt.passes.plan.sharded_ring import chunks_ahead
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.sharded_stream import Streamer
 from lispgpt.passes.targets import Gpu
@@ -163,7 +164,9 @@ class ShardedKernel:
             TENSOR_COPIES.make_barrier(launch.empty(slot).value, layout.arrivals)
 
         each(0, layout.stages, make)
-        each(0, launch.heads, lambda number: TENSOR_COPIES.make_barrier(launch.arrived(number).value, 1))
+        if layout.brings:
+            brought = (chunks_ahead(launch), launch.heads)
+            each(*brought, lambda number: TENSOR_COPIES.make_barrier(launch.brought(number).value, 1))
         for name in layout.barrier:
             TENSOR_COPIES.make_barrier(launch.barrier(name).value, ARRIVALS.get(name, 1))
         TENSOR_COPIES.publish_barriers()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -77,9 +77,15 @@ class Launch:
     def empty(self, slot: Word) -> Word:
         return self.start + self.layout.empty + slot * 8
 
-    def arrived(self, number: Word) -> Word:
+    def brought(self, number: Word) -> Word:
         """The barrier of a chunk of the head that a warp brings, by its number among the block's."""
-        return self.place("arrivals") + number * 8
+        return self.place("brought") + number * 8
+
+    def once_read(self, body: Callable[[], None]) -> None:
+        """By one lane, once its warp has read what copies may be put in the place of."""
+        c.fence_copies()
+        c.warp_barrier()
+        when(self.lane == 0, body)
 
     def slot(self, number: Word) -> tuple[Word, Word]:
         """(slot of a chunk, parity of the phase in which it is there)."""

@@ -57,9 +57,10 @@ class Layout:
 
     spread: a block has those of a text's positions whose number modulo this is its rank.  under_way: chunks that the
     stream brings at once.  threads: of a block.  entries: most probable tokens of a block that all others hear of in a
-    draw.  awaited: what its barriers beside the ring's are for."""
+    draw.  brings: whether the warps that multiply bring what the ring has no room for ahead of the head.  awaited: what
+    its barriers beside the ring's are for."""
 
-    spread, under_way, threads, entries = RANKS, 2, THREADS, 4
+    spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
     awaited: tuple[str, ...] = ("own", "merged", "hidden_units", "rows", "read")
 
     def __init__(
@@ -133,7 +134,7 @@ class Layout:
         self.row_step = 32 // self.row_lanes * self.head_warps
         self.all_turns = -(-self.context // (self.spread * self.row_step))
         self.turns = min(self.all_turns, max(1, self.numbers // self.row_words))
-        self.row_lines = 0 if rows is None else rows.row_bytes // (2 * LINE)
+        self.row_lines = 0 if rows is None else self.heads.row_bytes // (2 * LINE)
 
     def _turns_near(self, most: int) -> int:
         """Turns whose rows lie in a block's memory, where it has room beside the chunks of weights that it needs: all
@@ -141,7 +142,7 @@ class Layout:
         rows, stages = self.heads.rows, self.layer_chunks if self.whole else STAGES_BESIDE_ROWS
         if rows is None or self.heads.short or self.context % RANKS or self.attended > LINE * stages:
             return 0
-        if rows.row_bytes % (2 * LINE) or rows.position % 16 or rows.head % 16:
+        if self.heads.row_bytes % (2 * LINE) or rows.position % 16 or rows.head % 16:
             return 0
         room = SHARED_BYTES - self.bytes + (self.stages - stages) * self.chunk - SWIZZLED
         return max(0, min(self.turns, most // self.row_step, room // self.turn_bytes))
@@ -155,7 +156,7 @@ class Layout:
     def turn_bytes(self) -> int:
         """Of a turn's rows of keys and values."""
         rows = self.heads.rows
-        return 0 if rows is None else 2 * self.kv * self.row_step * rows.row_bytes
+        return 0 if rows is None else 2 * self.kv * self.row_step * self.heads.row_bytes
 
     def _pack(self) -> None:
         """Products whose weights are packed, by name, and the room of a chunk.  packed_at: the entry's arguments."""
@@ -269,7 +270,7 @@ class Layout:
             "tops": 32 * WARPS * self.draws,
             "heard": 12 * self.entries * self.blocks * self.draws,
             "barriers": BARRIER_BYTES,
-            "arrivals": 8 * self.head_share.most,
+            "brought": 8 * self.head_share.most,
         }
 
     @property

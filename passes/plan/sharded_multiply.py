@@ -36,7 +36,7 @@ from lispgpt.passes.plan.sharded_residual import Residual
 from lispgpt.passes.plan.sharded_ring import chunks_ahead
 from lispgpt.passes.plan.sharded_rows import RowProducts, Source, side_of
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
-from lispgpt.passes.plan.sharded_weights import ScaledWeights, weights_of
+from lispgpt.passes.plan.sharded_weights import weights_of
 
 
 class Multipliers:
@@ -192,10 +192,10 @@ class Columns:
     numbers, of which BF16 takes long to make."""
 
     def __init__(self, products: Products, sharing: Sharing, count: int, source: str, sums: str, name: str) -> None:
-        weights = weights_of(products.launch, name)
+        layout = products.launch.layout
         self.sharing, self.count, self.source, self.sums = sharing, count, source, sums
-        self.whole, self.packed = products.launch.layout.whole, isinstance(weights, ScaledWeights)
-        self.columns = ColumnProducts(products, weights)
+        self.whole, self.packed = layout.whole, name in layout.packed
+        self.columns = ColumnProducts(products, weights_of(products.launch, name))
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk

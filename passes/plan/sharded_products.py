@@ -16,8 +16,6 @@ from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 from lispgpt.passes.plan.sharded_weights import Fragment, Scale
 
-QUAD = 32
-"""Bytes of the stream's four numbers that a lane has in a step: two words for each part, and two zeros."""
 PAIR = 16
 """Bytes of two neighbouring numbers of a cluster's operands: a word for each part, and a zero."""
 
@@ -51,9 +49,7 @@ class Products:
         return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
 
     def release(self, slot: Word, count: int) -> None:
-        c.fence_copies()
-        c.warp_barrier()
-        when(self.launch.lane == 0, lambda: c.arrive(self.launch.empty(slot), count))
+        self.launch.once_read(lambda: c.arrive(self.launch.empty(slot), count))
 
     def load_where(
         self, works: Word | None, fragments: int, scales: tuple[int, int], load: Callable[[], Numbers]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, loop, real, when, word
-from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, rank_of
+from lispgpt.passes.kernels.words import Word, greater, loop, real, when, word
+from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, rank_of, value_of
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import TOLD
 
@@ -108,6 +108,10 @@ class Races:
         turn_rows = 32 * EACH * AT_ONCE
         return loop(0, (self.rows + (turn_rows - 1)) // turn_rows, inits, turn)
 
+    def begin_at(self, rank: Word) -> None:
+        """Take that rank's logit, the largest that is known of, for `top`."""
+        self.top = value_of(greater(rank, word(LOWEST + 1)))
+
     def weight(self, x: Word) -> Word:
         return Word(exp2(((x - self.top) * self.scale).value, self.launch.target))
 
@@ -130,14 +134,18 @@ class Races:
                 c.store_line(c.pointer(launch.exchange, start + launch.block * TOLD + 16 * i), line)
 
         when(launch.lane == 0, store)
-        there, pointers = [], []
+        return [(inside, found[: len(words)]) for inside, found in self.heard(start, TOLD, len(lines), tag)]
+
+    def heard(self, start: Word, pitch: int, count: int, tag: Word) -> list[tuple[Word, list[Word]]]:
+        """For each of a lane's blocks, whether it is one, and the words of the first so many lines that it tells.
+        start: where the first block's lie.  pitch: bytes from a block's to the next one's."""
+        launch, there, pointers = self.launch, [], []
         for first in range(0, launch.layout.blocks, 32):
             number = launch.lane + first
             there.append(number < launch.layout.blocks)
-            place = start + there[-1].where(number, 0) * TOLD
-            pointers += [c.pointer(launch.exchange, place + 16 * i) for i in range(len(lines))]
-        found = c.await_lines(pointers, lambda line: line[2] ^ tag)
+            place = start + there[-1].where(number, 0) * pitch
+            pointers += [c.pointer(launch.exchange, place + 16 * i) for i in range(count)]
+        lines = c.await_lines(pointers, lambda line: line[2] ^ tag)
         c.warp_barrier()
-        heard = [w for line in found for w in (*line[:2], line[3])]
-        each_ = 3 * len(lines)
-        return [(inside, heard[i * each_ : i * each_ + len(words)]) for i, inside in enumerate(there)]
+        words = [w for line in lines for w in (*line[:2], line[3])]
+        return [(inside, words[3 * count * i : 3 * count * (i + 1)]) for i, inside in enumerate(there)]

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, either, lesser, loop, when, word
+from lispgpt.passes.kernels.words import Word, either, lesser, loop, word
 from lispgpt.passes.plan.sharded_copies import Copies, lasting_heads
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_sharing import WARPS
@@ -23,7 +24,7 @@ Chunk = Callable[..., Sequence[Word]]
 
 def chunks_ahead(launch: Launch) -> Word:
     """How many of the head's chunks the stream brings."""
-    return lesser(launch.heads, word(launch.layout.stages)) if launch.layout.texts == 1 else launch.heads
+    return lesser(launch.heads, word(launch.layout.stages)) if launch.layout.brings else launch.heads
 
 
 class HeadChunks:
@@ -31,8 +32,7 @@ class HeadChunks:
 
     def __init__(self, launch: Launch, chunk: Word, run: Word) -> None:
         self.launch, self.chunk, self.run = launch, chunk, run
-        self.brings = launch.layout.texts == 1
-        if self.brings:
+        if launch.layout.brings:
             self.copies, self.lasting = Copies(launch), lasting_heads(launch, launch.position + run)
 
     def walk(self, inits: Sequence[Word], kinds: str, body: Chunk) -> list[Word]:
@@ -56,28 +56,25 @@ class HeadChunks:
 
     def _await(self, number: Word, slot: Word, round_: Word) -> None:
         launch, (_, parity) = self.launch, self.launch.slot(self.chunk + number)
-        if not self.brings:
+        if not launch.layout.brings:
             c.wait(launch.full(slot), parity)
             return
         first = round_ == 0
-        barrier = first.where(launch.full(slot), launch.arrived(number))
+        barrier = first.where(launch.full(slot), launch.brought(number))
         c.wait(barrier, first.where(parity, self.run & 1))
 
     def _release(self, number: Word, slot: Word) -> None:
         """By a warp that has read a chunk: bring the next one to its slot, or leave it to the stream."""
         launch, layout, next_ = self.launch, self.launch.layout, number + self.launch.layout.stages
-        c.fence_copies()
-        c.warp_barrier()
 
         def bring() -> None:
             hint = (number < self.lasting).where(self.copies.lasting, self.copies.passing)
-            self.copies.bring("head", self.copies.head_at(next_), slot, launch.arrived(next_), hint, word(0))
+            self.copies.bring("head", self.copies.head_at(next_), slot, launch.brought(next_), hint, word(0))
 
         def leave() -> None:
             c.arrive(launch.empty(slot), layout.arrivals)
 
-        leaves = launch.lane == 0
-        if self.brings:
-            when(leaves & (next_ < launch.heads), bring)
-            leaves = leaves & (next_ >= launch.heads)
-        when(leaves, leave)
+        def go_on() -> None:
+            b.either((next_ < launch.heads).value, bring, leave)
+
+        launch.once_read(go_on if layout.brings else leave)

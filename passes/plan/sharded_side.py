@@ -10,16 +10,18 @@ from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, if_there
-from lispgpt.passes.plan.sharded_products import QUAD, Products
+from lispgpt.passes.plan.sharded_products import Products
 from lispgpt.passes.plan.sharded_residual import Residual
 from lispgpt.passes.plan.sharded_weights import Fragment, Scale, Weights, total
 
+QUAD = 32
+"""Bytes of the stream's four numbers that a lane has in a step: two words for each part, and two zeros."""
 CHAINS = 4
 """Of sums that do not wait for each other, at most."""
 
 
 class Side(ABC):
-    """words: of the operand that a lane has for a step.  together: steps of a `Fragment`."""
+    """words: of the operand that a lane has for a step, at most.  together: steps of a `Fragment`."""
 
     words: int
     together: int

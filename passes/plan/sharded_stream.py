@@ -82,7 +82,7 @@ class Streamer:
 
     def _head(self, number: Word, chunk: Word) -> None:
         under_way, stages = word(self.launch.layout.under_way), self.launch.layout.stages
-        if self.launch.layout.texts > 1:
+        if not self.launch.layout.brings:
             under_way = (number < stages).where(under_way, min(UNDER_WAY_IN_HEAD, stages - 1))
         self._bring(chunk, "head", self.copies.head_at(number), word(0), under_way)
 

@@ -57,10 +57,6 @@ class Weights:
     def load(self, place: Word) -> Fragment:
         return c.load_matrices(place)
 
-    def row_scales(self, start: Word, first: Word | int, count: int) -> Iterator[Scale]:
-        """A lane's row's in a chunk of 8 rows, for some steps, along the half of the depth whose sums it adds up."""
-        return iter(())
-
     def column_scales(self, start: Word, step: Word | int, tile: Word) -> Iterator[Scale]:
         """A lane's two rows' of a tile in a chunk of 64 columns, from a step on which has others than that before."""
         return iter(())
@@ -110,6 +106,7 @@ class ScaledWeights(Weights):
         return PackedWeights.widened(PackedWeights.load_numbers(place))
 
     def row_scales(self, start: Word, first: Word | int, count: int) -> Iterator[Scale]:
+        """A lane's row's in a chunk of 8 rows, for some steps, along the half of the depth whose sums it adds up."""
         depth = self.launch.layout.width // 2
         half = ((self.launch.lane % 4) < 2).where(word(0), depth)
         each, _ = self.shared(count, depth // 16)

@@ -59,7 +59,7 @@ def _held_steps(sharing: Sharing) -> int:
 
 
 class TextsLayout(Layout):
-    spread, under_way = 1, 1
+    spread, under_way, brings = 1, 1, False
     threads = 32 * (SUMMER + 1 + OWN_WARPS)
     awaited = ("own", "attended_parts", "hidden_parts")
 
@@ -110,7 +110,6 @@ class TextsLayout(Layout):
             "positions": 4 * self.texts,
             "tokens": 4 * self.texts,
             "barriers": BARRIER_BYTES,
-            "arrivals": 8 * self.head_share.most,
         }
 
     @property

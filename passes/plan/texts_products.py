@@ -132,14 +132,12 @@ class TextProducts:
 
     def release(self, *held: Held) -> None:
         """Let what comes next take the place of weights that are in registers now."""
-        c.fence_copies()
-        c.warp_barrier()
 
         def arrive() -> None:
             for slot, count, there in (one for mine in held for one in mine.read):
                 if_there(there, partial(c.arrive, self.launch.empty(slot), count))
 
-        when(self.launch.lane == 0, arrive)
+        self.launch.once_read(arrive)
 
     # ---- operands
 

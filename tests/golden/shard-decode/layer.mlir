@@ -812,10 +812,10 @@ func.func "decode_greedy_batch1_positions1_shared"
   162 arith.addf
   7 arith.addf vector<2xf32>
   740 arith.addi
-  122 arith.andi
+  120 arith.andi
   307 arith.bitcast
   12 arith.cmpf
-  173 arith.cmpi
+  172 arith.cmpi
   1827 arith.constant
   3 arith.divf
   86 arith.divui
@@ -824,7 +824,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   33 arith.index_cast
   95 arith.index_castui
   13 arith.maxsi
-  36 arith.minsi
+  37 arith.minsi
   60 arith.mulf
   347 arith.muli
   10 arith.ori
@@ -860,7 +860,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   20 scf.for
   94 scf.if
   52 scf.while
-  182 scf.yield
+  183 scf.yield
   2 vector.bitcast vector<4xf32>
   46 vector.extract vector<2xf32>
   4 vector.extract vector<2xi32>
