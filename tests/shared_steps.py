@@ -84,4 +84,4 @@ def _steps(
         for position in range(start, start + count):
             found = session.run("decode-greedy", [[token]], [[position]])
             token = int(found["next"].item())
-            yield token, found["logits"][0][: GPT2["vocab"]].copy()
+            yield token, found["logits"][0][: artifact.config["vocab"]].copy()

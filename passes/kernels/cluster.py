@@ -108,18 +108,6 @@ def split(a: Word, c: Word) -> list[Word]:
     return found
 
 
-def lanes_where(condition: Word) -> Word:
-    """A bit for each of a warp's lanes where it holds."""
-    as_word = condition.where(word(1), 0)
-    text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, -1; }"
-    return assembly(text, [as_word], "r")[0]
-
-
-def bits_of(number: Word) -> Word:
-    """How many of its bits are set."""
-    return Word(b.emit("math.ctpop", [number.value], [number.value.type]))
-
-
 def over_lanes(kind: str, number: Word) -> Word:
     """The largest ("max"), the smallest ("min") or the sum ("add") of a warp's signed integers."""
     return assembly(f"redux.sync.{kind}.s32 $0, $1, -1;", [number], "r", memory=False)[0]

@@ -75,8 +75,8 @@ class Digits(Side):
             found.append([*c.load_words(start + i * (4 * OCTET), 2), unit])
         return found
 
-    def load(self, base: Word, first: Word | int, count: int) -> Iterator[Fragment]:
-        places = self.weights.row_places(base, first, count)
+    def load(self, base: Word, first: Word | int, count: int, multiple: int) -> Iterator[Fragment]:
+        places = self.weights.row_places(base, first, count, multiple)
         for one, other in zip(places[::2], places[1::2], strict=True):
             yield [*PackedWeights.load_numbers(one), *PackedWeights.load_numbers(other)]
 

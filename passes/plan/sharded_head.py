@@ -92,5 +92,6 @@ class Head:
                 right = side.operand(first, count, AT_ONCE)
             else:
                 right = held[first // together : (first + count) // together]
-            sums = side.add(side.load(base, first, count), right, list(side.scales(base, first, count)), sums)
+            weights = side.load(base, first, count, AT_ONCE)
+            sums = side.add(weights, right, list(side.scales(base, first, count)), sums)
         return sums

@@ -78,11 +78,12 @@ class Races:
         self.top = real(0.0)
 
     def take(self, row: Word) -> tuple[Word, Word, Word]:
-        """A row's logit, token and pace; -infinity for what is no token."""
+        """A row's logit, token and pace; -infinity and 0 for what is no token."""
         there, token = row < self.rows, self.launch.row_of_head(row)
         place = there.where(row, 0) * 4
         (x,), (pace,) = (c.load_reals(self.launch.place(name) + place, 1) for name in ("logits", "paces"))
-        return (there & (token < self.vocab)).where(x, float("-inf")), token, pace
+        there = there & (token < self.vocab)
+        return there.where(x, float("-inf")), token, there.where(pace, 0.0)
 
     def over(self, inits: Sequence[Word], body: Callable[..., Sequence[Word]], races: bool = True) -> list[Word]:
         """body(logit, token, pace, *carried) for a lane's share of the block's tokens; -infinity for what is none.

@@ -48,7 +48,7 @@ class RowProducts:
             slot, parity = launch.slot(chunk + tile)
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            found = list(side.load(base, first, steps)), list(side.scales(base, first, steps))
+            found = list(side.load(base, first, steps, steps)), list(side.scales(base, first, steps))
             self.products.release(slot, layout.arrivals // sharing.slices)
             return found
 
@@ -78,11 +78,12 @@ class RowProducts:
             totals = side.none(steps)
             for begin in range(0, steps, AT_ONCE):
                 end = min(begin + AT_ONCE, steps)
-                numbers = list(side.load(base, first + begin, end - begin))
+                some_of_it = (first + begin, end - begin, gcd(steps, AT_ONCE))
+                numbers = list(side.load(base, *some_of_it))
                 own = scales[begin * len(scales) // steps : -(-end * len(scales) // steps)]
-                right = side.operand(first + begin, end - begin, gcd(steps, AT_ONCE))
+                right = side.operand(*some_of_it)
                 totals = side.add(numbers, right, own, totals)
-            numbers_ = side.load(base, first, steps)
+            numbers_ = side.load(base, first, steps, steps)
             loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, numbers_, scales)
             self._fix(loaded, first, source)
             for slot, _ in slots:

@@ -35,7 +35,7 @@ class Side(ABC):
         """What a lane has of so many steps from a step on, whose number is a multiple of such."""
 
     @abstractmethod
-    def load(self, base: Word, first: Word | int, count: int) -> Iterator[Fragment]:
+    def load(self, base: Word, first: Word | int, count: int, multiple: int) -> Iterator[Fragment]:
         """A lane's weights of these steps in a chunk, loaded one by one as they are asked for."""
 
     @abstractmethod
@@ -86,8 +86,8 @@ class Parts(Side):
         start = start + first * (4 * QUAD)
         return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
 
-    def load(self, base: Word, first: Word | int, count: int) -> Iterator[Fragment]:
-        return map(self.weights.load, self.weights.row_places(base, first, count))
+    def load(self, base: Word, first: Word | int, count: int, multiple: int) -> Iterator[Fragment]:
+        return map(self.weights.load, self.weights.row_places(base, first, count, multiple))
 
     def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
         return iter(())

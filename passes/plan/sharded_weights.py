@@ -33,11 +33,11 @@ class Weights:
         scale; how many scales there are)."""
         return steps, 0
 
-    def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
-        """Where a lane's weights of some steps lie in a chunk of 8 rows, of which it has one along the first or the
-        second half of the depth."""
+    def row_places(self, start: Word, first: Word | int, count: int, multiple: int) -> list[Word]:
+        """Where a lane's weights of some steps, whose first one's number is a multiple of `multiple`, lie in a chunk of
+        8 rows, of which it has one along the first or the second half of the depth."""
         line = 8 * 2 * LINE
-        if not isinstance(first, int) and count % 4 == 0:
+        if not isinstance(first, int) and multiple % 4 == 0:
             start, first = start + (first // 4) * line, 0
         lines, rest = divmod(self.launch.layout.width // 32, 4)
         row, half, late = self.launch.lane % 8, (self.launch.lane // 8) & 1, self.launch.lane // 16
@@ -96,7 +96,7 @@ class ScaledWeights(Weights):
         each = self.packed.steps_of(steps, multiple)
         return each, steps // each
 
-    def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
+    def row_places(self, start: Word, first: Word | int, count: int, multiple: int) -> list[Word]:
         return [start + self.launch.lane * LANE + (first + i) * STEP for i in range(count)]
 
     def column_place(self, start: Word, step: Word | int, tile: Word, row: Word) -> Word:

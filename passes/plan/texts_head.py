@@ -80,7 +80,7 @@ class TextsHead:
     def _sums(self, base: Word) -> list[Word]:
         """Of a lane's row of 8, along all of the stream, for its two texts."""
         half, stream = self.launch.layout.width // 32, self.launch.place("x")
-        places = self.weights.row_places(base, 0, half)
+        places = self.weights.row_places(base, 0, half, half)
         chains = [self.products.none() for _ in range(2)]
         for at in range(0, half, AT_ONCE):
             weights = list(map(self.weights.load, places[at : at + AT_ONCE]))

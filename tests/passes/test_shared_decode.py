@@ -95,6 +95,12 @@ def test_heads_that_clusters_do_not_share_evenly(config: dict[str, str], tmp_pat
     check(tmp_path, 2, 5, 2, layers=1, width=384, heads=3, **config)
 
 
+@pytest.mark.parametrize("kind", ["bf16", "q8_0"])
+def test_slices_of_no_even_number_of_steps(kind: str, tmp_path: Path) -> None:
+    """Two slices of a row have 13 steps each, which are walked some at a time."""
+    check(tmp_path, 2, 5, 1, layers=1, width=832, heads=13, options=WALKED, **{"weight-type": kind})
+
+
 @pytest.mark.parametrize("kind", ["int8", "q8_0"])
 @pytest.mark.parametrize("spread", [0.0, 3.0])
 def test_a_head_of_whole_numbers_is_as_exact_as_f32(kind: str, spread: float, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from lispgpt.passes.kernels import cluster
 from lispgpt.passes.kernels.words import Word, when
 from lispgpt.passes.plan import sharded_layout, sharded_residual
 from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import Layout
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -61,6 +63,32 @@ def test_a_shared_step_has_no_race(program: str, options: str, tmp_path: Path) -
 def test_packed_weights_have_no_race(kind: str, tmp_path: Path) -> None:
     config: dict[str, int | str] = {"weight-type": kind}
     steps(compiled(tmp_path, "cuda:sm_90a", layers=1, **config), 2, tmp_path, **config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "room"), [("bf16", 39000), ("int8", 30000)])
+def test_chunks_of_the_head_that_warps_bring_have_no_race(
+    kind: str, room: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A block has more of them than its ring has slots."""
+    monkeypatch.setattr(sharded_layout, "SHARED_BYTES", room)
+    made: list[Layout] = []
+    monkeypatch.setattr(Layout, "__init__", _noting(made))
+    config: dict[str, int | str] = {"weight-type": kind, "vocab": 2111}
+    artifact = compiled(tmp_path, "cuda:sm_90a", layers=1, **config)
+    assert made and all(layout.head_share.most > layout.stages for layout in made)
+    steps(artifact, 3, tmp_path, **config)
+
+
+def _noting(made: list[Layout]) -> Callable[..., None]:
+    """What makes a layout, and notes it."""
+    right = Layout.__init__
+
+    def init(self: Layout, *facts: Any) -> None:
+        right(self, *facts)
+        made.append(self)
+
+    return init
 
 
 def without_a_wait(patch: pytest.MonkeyPatch) -> None:
