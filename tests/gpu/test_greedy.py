@@ -34,6 +34,21 @@ def test_tokens_are_the_cpus_each_time(
         np.testing.assert_array_equal(other, logits, err_msg=reference.about)
 
 
+@pytest.mark.parametrize(("width", "heads"), [(832, 13), (1280, 20), (1600, 25), (1792, 28)])
+@pytest.mark.parametrize("kind", ["bf16", "q8_0"])
+def test_tokens_of_wide_models_are_the_cpus(
+    kind: str, width: int, heads: int, chip: Chip, references: References, tmp_path: Path
+) -> None:
+    """Of widths whose rows clusters divide otherwise, such as larger GPT-2s have."""
+    form = FORMS["shared by clusters"]
+    settings = {"weight-type": kind, **chip.sized({"width": width, "heads": heads, "layers": 1}, {})}
+    reference = references.of("gpt2", **settings)
+    artifact = compiled(chip, "gpt2", tmp_path, form, **settings)
+    with opened(chip, artifact, reference.weights, form) as session:
+        tokens, logits = decode(session, form, chip.sized(40, 2))
+    reference.check(tokens, logits)
+
+
 @pytest.mark.parametrize("texts", [2, 5, 8])
 @pytest.mark.parametrize("model", ["gpt2", "llama"])
 @pytest.mark.parametrize("form", SOME)
