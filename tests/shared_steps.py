@@ -10,8 +10,8 @@ from changed_pipelines import changed_pipeline
 from compiled_models import Weights, random_weights
 from one_launch import EXAMPLES
 
-from lispgpt.base.dtypes import find_dtype
 from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.arrays import as_stored
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -51,7 +51,7 @@ def fill_cache(session: Session, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for buffer in session.artifact.plan.buffers:
         if buffer.kind == "state":
-            session.write(buffer.name, rng.normal(size=buffer.shape).astype(find_dtype(buffer.dtype).numpy))
+            session.write(buffer.name, as_stored(rng.normal(size=buffer.shape), buffer, buffer.name))
 
 
 def by_cpu(

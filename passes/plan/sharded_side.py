@@ -36,7 +36,7 @@ class Side(ABC):
 
     @abstractmethod
     def load(self, base: Word, first: Word | int, count: int, multiple: int) -> Iterator[Fragment]:
-        """A lane's weights of these steps in a chunk, loaded one by one as they are asked for."""
+        """A lane's weights of such steps in a chunk, loaded one by one as they are asked for."""
 
     @abstractmethod
     def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
