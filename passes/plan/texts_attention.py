@@ -18,7 +18,6 @@ from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.texts_launch import PARTS, THREADS, TextsLaunch
 from lispgpt.passes.plan.texts_layout import OWN_WARPS, SUMMER
-from lispgpt.passes.plan.texts_products import parts_of_quad
 
 
 def _read(stack: ExitStack, launch: TextsLaunch, layer: Word) -> tuple[Copied, list[Copied]]:
@@ -68,8 +67,9 @@ class TextAttention:
         whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
         for i, (number, inside) in enumerate(zip(at, there, strict=True)):
             pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
-            parts = parts_of_quad(launch.text, (head * layout.depth + number) // 4, launch.of_neighbours(pair, 2))
-            if_there(inside, partial(launch.send, "attended_parts", parts, 2))
+            place = ((launch.text * layout.each + head) * layout.depth + (number & -4)) * 4
+            quad = launch.of_neighbours(pair, 2)
+            if_there(inside, partial(launch.send, "attended", [(place, quad)], 2))
 
 
 class OwnRows:

@@ -30,7 +30,7 @@ class TextsKernel(ShardedKernel):
         """Zeros where operands have no part; and the texts' tokens and positions where all of the block's warps read
         them."""
         layout, chain = self.layout, self.chain
-        sizes = {"x": layout.width, "attended_parts": layout.attended, "hidden_parts": layout.hidden}
+        sizes = {"x": max(layout.width, layout.hidden), "attended_parts": layout.attended}
         for name, count in sizes.items():
             place = launch.place(name)
             each(thread, STEP_BYTES // 4 * (count // 16), partial(clear, place), layout.threads)

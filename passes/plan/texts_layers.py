@@ -15,7 +15,6 @@ from lispgpt.passes.plan.sharded_ring import chunks_ahead
 from lispgpt.passes.plan.texts_attention import TextAttention
 from lispgpt.passes.plan.texts_head import TextsHead
 from lispgpt.passes.plan.texts_launch import TextsLaunch
-from lispgpt.passes.plan.texts_layout import NUMBER_BYTES
 from lispgpt.passes.plan.texts_products import TextProducts, for_threads
 from lispgpt.passes.plan.texts_rows import HiddenUnits, Queries
 from lispgpt.passes.plan.texts_stream import PAUSE, Stream, Summed
@@ -137,7 +136,8 @@ class TextsLayers:
             products.meet()
             queries.leave()
             attention.tell(parity)
-        launch.await_ranks("attended_parts", NUMBER_BYTES * layout.each * layout.depth * layout.texts, parity)
+        launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.texts, parity)
+        products.split_up("attended", "attended_parts", layout.each * layout.depth)
         products.leave_sums(out, "attended_parts")
         products.meet()
         leave_addends(launch, count, layout.out)
@@ -152,8 +152,9 @@ class TextsLayers:
             products.leave_sums(up, "x")
             products.meet()
             hidden.leave()
-        launch.await_ranks("hidden_parts", NUMBER_BYTES * layout.hidden * layout.texts, parity)
-        products.leave_sums(down, "hidden_parts")
+        launch.await_ranks("units", 4 * layout.hidden * layout.texts, parity)
+        products.split_up("units", "x", layout.hidden)
+        products.leave_sums(down, "x")
         products.meet()
         leave_addends(launch, count + 1, layout.down)
         return c.clock()

@@ -21,7 +21,6 @@ MOST_TEXTS = RANKS
 """Columns of a matrix instruction, and ranks of a cluster."""
 OPERAND_PARTS = 3
 """BF16 of a number of an operand, whose sum it is."""
-NUMBER_BYTES = 2 * OPERAND_PARTS
 MATRIX_BYTES = 16 * MOST_TEXTS
 """Of one part of 8 numbers of all texts."""
 PART_BYTES = 2 * MATRIX_BYTES
@@ -61,7 +60,7 @@ def _held_steps(sharing: Sharing) -> int:
 class TextsLayout(Layout):
     spread, under_way, brings = 1, 1, False
     threads = 32 * (SUMMER + 1 + OWN_WARPS)
-    awaited = ("own", "attended_parts", "hidden_parts")
+    awaited = ("own", "attended", "units")
 
     def _take_turns(self) -> None:
         self.numbers = min(self.numbers, NUMBERS)
@@ -97,9 +96,10 @@ class TextsLayout(Layout):
     def _sizes(self) -> dict[str, int]:
         sums = max(s.slices * pitch(s) for s in (self.into, self.up, self.out, self.down))
         return {
-            "x": STEP_BYTES * self.width // 16,
+            "x": STEP_BYTES * max(self.width, self.hidden) // 16,
             "attended_parts": STEP_BYTES * self.attended // 16,
-            "hidden_parts": STEP_BYTES * self.hidden // 16,
+            "attended": 4 * self.each * self.depth * self.texts,
+            "units": 4 * self.hidden * self.texts,
             "own": 4 * self.head_rows,
             "parts": self.parts * self.part,
             "sums": 4 * MOST_TEXTS * sums,

@@ -18,7 +18,7 @@ from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_sharing import Sharing
 from lispgpt.passes.plan.texts_launch import THREADS
 from lispgpt.passes.plan.texts_norms import DeferredNorm
-from lispgpt.passes.plan.texts_products import TextProducts, parts_of_quad
+from lispgpt.passes.plan.texts_products import TextProducts
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class HiddenUnits(Rows):
     def leave(self) -> None:
         launch = self.launch
         for one in self.rows:
-            quad = (one.row + launch.rank * launch.layout.hidden_rows) // 4
-            parts = parts_of_quad(one.text, quad, launch.of_neighbours([self._finished(one)], 4))
-            if_there(one.there, partial(launch.send, "hidden_parts", parts, 4))
+            number = one.text * launch.layout.hidden + launch.rank * launch.layout.hidden_rows + (one.row & -4)
+            quad = launch.of_neighbours([self._finished(one)], 4)
+            if_there(one.there, partial(launch.send, "units", [(number * 4, quad)], 4))
 
 
 def _behind(made: Copied, place: list[ir.Value], total: Word) -> Word:
