@@ -28,7 +28,7 @@ from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.steps import Collective
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
-from lispgpt.runtime.variants import variant
+from lispgpt.runtime.variants import check_inputs, variant
 from lispgpt.runtime.weights import check_unused
 
 
@@ -229,9 +229,12 @@ class Session:
         return self._declared[name].shape
 
     def put(self, entry: Entry, named: Mapping[str, Any]) -> None:
-        """Give inputs of an entry their values, and leave the others as they are."""
+        """Give inputs of an entry their values, and leave the others as they are.  UserError where they would have rows
+        read or written that there are not."""
         places = {name: self._declared[entry.inputs[name]] for name in named}
-        self._put(entry, {name: as_stored(named[name], place, name) for name, place in places.items()})
+        arrays = {name: as_stored(named[name], place, name) for name, place in places.items()}
+        check_inputs(entry, self._declared, arrays)
+        self._put(entry, arrays)
 
     def forget(self, entries: Iterable[Entry] | None = None) -> None:
         """Make the states of these entries zeros, as they were at the start; all states by default."""

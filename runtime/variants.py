@@ -37,11 +37,17 @@ def variant(
         places = {key: declared[place] for key, place in entry.inputs.items()}
         if all(place.shape == shapes[key] for key, place in places.items()):
             arrays = {key: as_stored(given[key], place, key) for key, place in places.items()}
-            _check_positions(entry, declared, arrays)
-            _check_bounds(entry, arrays)
+            check_inputs(entry, declared, arrays)
             return entry, arrays
     made_for = "; ".join(spelled_inputs({k: declared[p].shape for k, p in e.inputs.items()}) for e in compiled)
     raise UserError(f"entry {name!r} is compiled for {made_for}, and not {spelled_inputs(shapes)}")
+
+
+def check_inputs(entry: Entry, declared: Mapping[str, Buffer], arrays: Mapping[str, np.ndarray]) -> None:
+    """UserError where some of an entry's inputs, as they are stored, would have rows read or written that there are
+    not."""
+    _check_positions(entry, declared, arrays)
+    _check_bounds(entry, arrays)
 
 
 def _check_positions(entry: Entry, declared: Mapping[str, Buffer], arrays: Mapping[str, np.ndarray]) -> None:

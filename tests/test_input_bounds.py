@@ -70,3 +70,10 @@ def test_rows_that_are_not_there_are_refused(model: Loaded) -> None:
         key = "numbers" if name == "first" else "tokens"
         with pytest.raises(UserError, match=said):
             model[0].run(name, **{key: numbers.astype(np.int32)})
+
+
+def test_an_input_that_is_put_is_looked_at_too(model: Loaded) -> None:
+    model[0].run("first", numbers=GOOD["first"].astype(np.int32))
+    session = model[0].session
+    with pytest.raises(UserError, match=BAD["first"][1]):
+        session.put(session.entry("first"), {"numbers": BAD["first"][0].astype(np.int32)})
