@@ -132,7 +132,7 @@ class BulkStores:
         """What stores each result by lanes, so many columns at a time; nothing for those that boxes store."""
         copies, unit = self.target.copies, self.target.warpgroup
         assert copies is not None and unit is not None
-        subgroups = self.tiling.row_parts * self.tiling.output_parts * unit.threads // self.target.subgroup
+        subgroups = self.tiling.warpgroups * unit.threads // self.target.subgroup
         start = self.staged + subgroups * self._in_lines()
         extents, tile = (self.product.rows, self.product.columns), (self.tiling.rows, self.tiling.outputs)
         ends = [n if n % size else None for n, size in zip(extents, tile, strict=True)]

@@ -146,7 +146,7 @@ def lend_memory(module: ir.Module, kernel: ir.Operation, tiling: Tiling, threads
 
     threads: of a warpgroup.
     """
-    shares, pair, every = tiling.shares, tiling.pair, tiling.row_parts * tiling.output_parts * threads
+    shares, pair, every = tiling.shares, tiling.pair, tiling.warpgroups * threads
     assert shares is not None
     sums = tiling.rows * tiling.outputs // every
     room = ir.MemRefType.get([max(1, shares.fragments) * pair, sums // WIDTH, every, WIDTH], b.f32())

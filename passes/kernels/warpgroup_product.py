@@ -1,14 +1,13 @@
-"""The kernel of a product on warpgroup instructions: one warpgroup brings steps of k, two multiply and finish tiles."""
+"""The kernel of a product on warpgroup instructions: one warpgroup brings steps of k, one or two multiply and finish
+tiles."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import replace
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.block_tiles import BlockTiles, TileGrid
 from lispgpt.passes.kernels.bulk_results import (
     BulkResult,
     boxes_read,
@@ -17,7 +16,7 @@ from lispgpt.passes.kernels.bulk_results import (
     lanes_store,
     staged_bytes,
 )
-from lispgpt.passes.kernels.bulk_stores import BulkStores, Tile
+from lispgpt.passes.kernels.bulk_stores import BulkStores
 from lispgpt.passes.kernels.cached_results import cached_results
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
@@ -26,6 +25,7 @@ from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Place, Ring
+from lispgpt.passes.kernels.tile_copies import TileCopies
 from lispgpt.passes.kernels.tile_shares import Piece, TileShares
 from lispgpt.passes.kernels.tile_stores import ROWS
 from lispgpt.passes.kernels.warpgroup_results import Begun, OtherResult, TileResults, sums_stride
@@ -41,10 +41,9 @@ from lispgpt.passes.targets.warpgroup_tiles import (
 )
 
 WRITER_REGISTERS, READER_REGISTERS = 40, 232
-"""Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536."""
-
-ROW_GROUP = 16
-"""Tiles below each other that blocks take before they go on to the next columns, where those exceed the cache."""
+"""Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536.  One
+warpgroup that multiplies has as many: from fewer ptxas (13.0) makes steps of k twice as long, of descriptors that wait
+for each other."""
 
 BARRIER_BYTES = 1024
 
@@ -69,30 +68,22 @@ class WarpgroupProduct:
         self.others: list[OtherResult] = [*cached_results(kernel, target)]
         if moments is not None:
             self.others.append(RowMoments(moments, target, tiling))
-        self.warpgroups = tiling.row_parts * tiling.output_parts
+        self.warpgroups = tiling.warpgroups
         self.threads = (1 + self.warpgroups) * self.unit.threads
         self.shape = shape = sides.shape(product, 4, len(self.results))
-        self.steps = -(-product.inner // (self.unit.inner * tiling.splits))
-        self.row_tiles = -(-product.rows // (tiling.rows * tiling.pair))
-        self.column_tiles = -(-product.columns // tiling.outputs)
-        self.tiles = self.row_tiles * self.column_tiles * product.batches
-        most = max(1, target.cores_for(tiling.cluster) // tiling.cluster)
-        self.one_wave = one_wave(tiling, shape, target)
-        self.clusters = self.tiles if self.one_wave else min(self.tiles, most)
-        if tiling.shares is not None:
-            self.clusters = tiling.shares.workers
+        self.grid = TileGrid(product, tiling, target, one_wave(tiling, shape, target))
         self.shares_stages = shares_stages(tiling, shape, target)
         self.stages = stages(tiling, shape, target)
-        if self.one_wave:
-            self.stages = min(self.stages, self.steps)
-        self.right_first = sides.right.boxes.argument in constants
+        if self.grid.one_wave:
+            self.stages = min(self.stages, self.grid.steps)
+        self.known = sides.right.boxes.argument in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
         self.by_lanes = [x for x in self.boxes or () if lanes_store(x, product, tiling.columns, self.copies)]
         self.read = boxes_read(kernel, product, self.copies) if tiling.splits == 1 else []
 
     def emit(self) -> None:
         t = self.tiling
-        if not reschedule(self.kernel, [self.clusters * t.cluster], [self.threads], self.target, self._body):
+        if not reschedule(self.kernel, [self.grid.clusters * t.cluster], [self.threads], self.target, self._body):
             return
         self.memory.record(self.kernel)
         self.target.set_residency(self.kernel, 1)
@@ -102,11 +93,12 @@ class WarpgroupProduct:
     def _body(self) -> None:
         t = self.tiling
         self.thread = b.thread_id()
-        self.cluster, self.rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
-        self.shares = None
+        cluster, rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
+        shares = None
         if t.shares is not None:
-            worker = b.sub(self.clusters - 1, self.cluster)
-            self.shares = TileShares(self.target, t.shares, t.pair, worker, self.rank)
+            worker = b.sub(self.grid.clusters - 1, cluster)
+            shares = TileShares(self.target, t.shares, t.pair, worker, rank)
+        self.tiles = BlockTiles(self.grid, cluster, rank, shares)
         self._make_memory()
         self.maps = [side.maps(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk: list[BulkResult] | None = None
@@ -137,7 +129,7 @@ class WarpgroupProduct:
             nbytes = max(nbytes, self.tiling.rows * sums_stride(self.tiling) * 4)
         whole, room = self._whole_tile(), self.target.dynamic_shared_bytes - 2 * BARRIER_BYTES
         ahead = 0 if self.shares_stages else nbytes
-        self.roomy = self.one_wave and 0 < whole <= room - ahead
+        self.roomy = self.grid.one_wave and 0 < whole <= room - ahead
         staging = whole if self.roomy else staging
         nbytes = max(nbytes, ahead + staging)
         self.memory = BlockMemory(self.target, nbytes + BARRIER_BYTES, aligned=True)
@@ -152,100 +144,14 @@ class WarpgroupProduct:
         each = sum(staged_bytes(boxes, columns, copies, boxes in self.by_lanes) for boxes in self.boxes or ())
         return self.warpgroups * self.unit.threads // self.target.subgroup * each
 
-    def _tile(self, number: Index) -> Tile:
-        """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
-        t, product = self.tiling, self.product
-        batch, number = product.of_batch(number, self.row_tiles * self.column_tiles)
-        if 2 * product.columns * product.inner <= self.target.l2_bytes or self.row_tiles <= ROW_GROUP:
-            row, column = b.div(number, self.column_tiles), b.mod(number, self.column_tiles)
-        else:
-            group, place = (f(number, ROW_GROUP * self.column_tiles) for f in (b.div, b.mod))
-            first = b.mul(group, ROW_GROUP)
-            height = b.at_most(b.sub(self.row_tiles, first), ROW_GROUP)
-            column = b.emit("arith.divui", [place, height], [ir.IndexType.get()])
-            row = b.add(first, b.emit("arith.remui", [place, height], [ir.IndexType.get()]))
-        row = b.add(b.mul(row, t.pair), self.rank) if t.pair > 1 else row
-        k = b.mul(self.rank, self.steps * self.unit.inner) if t.splits > 1 else 0
-        return Tile(batch, b.mul(row, t.rows), b.mul(column, t.outputs), k)
-
-    def _each_piece(self, place: Place, body: Callable[[Index, Piece, Place], Place]) -> None:
-        """body(number, what it is of k, where the ring is) for each of this block's tiles or parts of such."""
-        if self.one_wave:
-            body(self.cluster, self._piece(self.cluster), place)
-            return
-
-        def one(number: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
-            return body(number, self._piece(number), Place(slot, phase)).values()
-
-        if self.shares is not None:
-            b.loop(0, self.shares.count(), 1, place.values(), one)
-        else:
-            b.loop(self.cluster, self.tiles, self.clusters, place.values(), one)
-
-    def _piece(self, number: Index) -> Piece:
-        """A block's number-th where tiles are shared out, else all of the number-th tile."""
-        return Piece(number, 0, self.steps, 0, None) if self.shares is None else self.shares.piece(number)
-
-    def _place_of(self, piece: Piece) -> Tile:
-        tile = self._tile(piece.tile)
-        return tile if self.shares is None else replace(tile, k=b.mul(piece.first, self.unit.inner))
-
     def _write(self) -> None:
-        """The copies' warpgroup: one thread fills stages as they become empty."""
+        """The copies' warpgroup."""
         self.copies.registers(WRITER_REGISTERS, more=False)
-        b.if_then(b.equal(self.thread, 0), self._fill)
+        facts = (self.target, self.copies, self.sides, self.maps, self.ring, self.tiles)
+        TileCopies(*facts, self.fetched, self.known).start(self.thread)
         if self.tiling.splits > 1:
             self.target.cluster_barrier()
             self.target.cluster_leave()
-
-    def _fill(self) -> None:
-        start = self._piece(self.cluster if self.shares is None else 0)
-        first, early = self._place_of(start), min(self.stages, self.steps)
-        if not self.right_first:
-            self.target.dependency_wait()
-        for step in range(early):
-            self.ring.expect(step)
-            self._load_right(first, step, step)
-        if self.right_first:
-            self.target.dependency_wait()
-        for step in range(early):
-            self._load_left(first, step, step)
-
-        def tile(number: Index, piece: Piece, place: Place) -> Place:
-            at = self._place_of(piece)
-            self._fetch(at)
-            start: Index = early
-            if not self.one_wave:
-                begun = 0 if self.shares is not None else self.cluster
-                start = b.select(b.equal(number, begun), b.as_value(early), b.as_value(0))
-
-            def step(k: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
-                here = Place(slot, phase)
-                self.ring.wait_empty(here)
-                self.ring.expect(slot)
-                self._load_left(at, k, slot)
-                self._load_right(at, k, slot)
-                return self.ring.after(here).values()
-
-            return Place(*b.loop(start, piece.steps, 1, place.values(), step))
-
-        self._each_piece(Place(early % self.stages, early // self.stages), tile)
-
-    def _fetch(self, tile: Tile) -> None:
-        """Have what a tile's results are made of beside its sums in the cache by the time that these are there."""
-        for one in self.fetched:
-            for first in range(0, self.tiling.outputs, one.width):
-                at = (tile.batch, tile.row, b.add(tile.column, first))
-                self.copies.fetch(one.map, one.boxes.at(at))
-
-    def _load_left(self, tile: Tile, step: Index, slot: Index) -> None:
-        at = (tile.batch, tile.row, b.add(tile.k, b.mul(step, self.unit.inner)))
-        self.sides.left.load(self.copies, self.maps[0], at, self.ring.left_at(slot), self.ring.full(slot), 0)
-
-    def _load_right(self, tile: Tile, step: Index, slot: Index) -> None:
-        at = (tile.batch, tile.column, b.add(tile.k, b.mul(step, self.unit.inner)))
-        full = self.ring.full(slot)
-        self.sides.right.load(self.copies, self.maps[1], at, self.ring.right_at(slot), full, self.rank)
 
     def _read(self) -> None:
         """The other warpgroups: each its part of the tile's rows or columns."""
@@ -255,31 +161,31 @@ class WarpgroupProduct:
         row, pair = unit.lane_places(number)
         row_part = b.mod(group, t.row_parts)
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
-        sums = TileSums(unit, self.ring, member, t.columns, self.steps)
+        sums = TileSums(unit, self.ring, member, t.columns, self.grid.steps)
         bulk = None
         if self.bulk is not None:
             places = (self.memory, self.staging, self.staged, self.roomy, member)
             bulk = BulkStores(self.target, self.product, t, self.bulk, *places)
         facts = (self.target, self.product, t, self.results, self.others)
-        results = TileResults(*facts, bulk, self.memory, self.rank, member)
+        results = TileResults(*facts, bulk, self.memory, self.tiles.rank, member)
         left, registers = self.sides.left, None
         if left.item == 4:
             registers = LeftRegisters(unit, self.copies, left, member.row, pair)
         self.target.dependency_wait()
 
         def tile(_: Index, piece: Piece, place: Place) -> Place:
-            tile = self._place_of(piece)
+            tile = self.tiles.place_of(piece)
             begun = results.begin(tile)
             place, found = sums.walk(place, registers, piece.steps)
             if self.shares_stages and self.boxes is not None:
                 self.target.team_barrier(0, self.threads - unit.threads)  # results go where others may still read
-            if self.shares is None:
+            if self.tiles.shares is None:
                 results.finish(tile, found, begun)
             else:
-                self._share(self.shares, piece, found, results, begun)
+                self._share(self.tiles.shares, piece, found, results, begun)
             return place
 
-        self._each_piece(Place(0, 0), tile)
+        self.tiles.each(Place(0, 0), tile)
         results.end()
 
     def _share(
@@ -288,7 +194,7 @@ class WarpgroupProduct:
         """Hand a piece's sums on, or make its tile's results of them and of what others hand on."""
         thread, threads = b.sub(self.thread, self.unit.threads), self.warpgroups * self.unit.threads
         memory = list(self.kernel.regions[0].blocks[0].arguments)[-2:]
-        tile = self._place_of(piece)
+        tile = self.tiles.place_of(piece)
         b.either(
             piece.finishes,
             lambda: results.finish(tile, shares.add_up(memory, piece, thread, threads, sums), begun),

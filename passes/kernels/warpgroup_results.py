@@ -1,4 +1,4 @@
-"""What becomes of a tile's sums, which threads of two warpgroups hold: added up in a cluster, finished and stored."""
+"""What becomes of a tile's sums, which threads of warpgroups hold: added up in a cluster, finished and stored."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TileResults:
         """Where in the tile those sums are that this thread adds up for the cluster, SUMS_AT_ONCE neighbours each."""
         t, unit = self.tiling, self.target.warpgroup
         assert unit is not None
-        vectors, threads = t.rows * t.outputs // SUMS_AT_ONCE, t.row_parts * t.output_parts * unit.threads
+        vectors, threads = t.rows * t.outputs // SUMS_AT_ONCE, t.warpgroups * unit.threads
         count = -(-vectors // t.splits)
         thread, first = b.sub(b.thread_id(), unit.threads), b.mul(self.rank, count)
         found = places(thread, threads, count, t.outputs, SUMS_AT_ONCE, first)
@@ -117,7 +117,7 @@ class TileResults:
         assert unit is not None
         if t.splits == 1:
             return 4
-        each, threads = t.outputs // SUMS_AT_ONCE, t.row_parts * t.output_parts * unit.threads
+        each, threads = t.outputs // SUMS_AT_ONCE, t.warpgroups * unit.threads
         whole = t.rows * t.outputs // SUMS_AT_ONCE % (t.splits * threads) == 0 == t.outputs % SUMS_AT_ONCE
         return each if whole and each in (2, 4, 8, 16, 32) else 1
 
@@ -186,7 +186,7 @@ class TileResults:
         """Add what the blocks of a cluster have summed over their parts of k, in their order; each gets some of it."""
         t, stride, unit = self.tiling, sums_stride(self.tiling), self.target.warpgroup
         assert unit is not None
-        self.target.team_barrier(0, t.row_parts * t.output_parts * unit.threads)  # which may still multiply there
+        self.target.team_barrier(0, t.warpgroups * unit.threads)  # which may still multiply there
         partial = self.memory.view(0, [t.rows, stride], b.f32())
         for (row, column), value in zip(self._own_places, values, strict=True):
             b.store(value, partial, [row, column])

@@ -1,4 +1,4 @@
-"""How two warpgroups multiply a tile from a ring of stages, each its part of the rows or columns."""
+"""How warpgroups multiply a tile from a ring of stages, each its part of the rows or columns."""
 
 from __future__ import annotations
 

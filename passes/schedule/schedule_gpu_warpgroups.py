@@ -1,14 +1,14 @@
 """schedule-gpu-warpgroups: products of many rows with a BF16 operand, on matrix instructions of whole warpgroups.
 
 Before: linalg.contract of any layout, one operand in bf16 and the other in bf16 or f32, with elementwise ops around it.
-After:  a block computes tiles of rows by columns, one after another.  One thread of it starts bulk copies, which bring
+After:  a block computes tiles of rows by columns, one after another.  Threads of it start bulk copies, which bring
         both operands to a ring of stages in shared memory, in lines along whichever dimension is innermost; two
-        warpgroups multiply from there and store results in bulk, while the next tile's copies are under way.  An
-        operand in f32 is multiplied from registers, as two bf16 parts that add up to it, or from shared memory where
-        it is stored as such.  A cluster's blocks bring columns for each other, or, where tiles are few, share out k
-        and add up.  Columns that go to a cache are stored there by threads, each row at its position (see
-        cached_results), and where norms of the results are deferred, threads make their rows' moments of what they
-        have in registers (see moment_sums).
+        warpgroups, or one where each tile has its block, multiply from there and store results in bulk, while the
+        next tile's copies are under way.  An operand in f32 is multiplied from registers, as two bf16 parts that add
+        up to it, or from shared memory where it is stored as such.  A cluster's blocks bring columns for each other,
+        or, where tiles are few, share out k and add up.  Columns that go to a cache are stored there by threads, each
+        row at its position (see cached_results), and where norms of the results are deferred, threads make their rows'
+        moments of what they have in registers (see moment_sums).
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels of kind "contraction" that the target's warpgroup instructions and tensor maps fit have only scalar,
@@ -40,12 +40,13 @@ from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, has_grou
 
 @dataclass(frozen=True)
 class ScheduleGpuWarpgroups(Pass):
-    """least_rows: the fewest rows of x to treat this way.  rows, outputs, splits, pair: of a `Tiling`; 0: by cost.
-    shared: whether blocks may share the k of all tiles."""
+    """least_rows: the fewest rows of x to treat this way.  rows, outputs, warpgroups, splits, pair: of a `Tiling`;
+    0: by cost.  shared: whether blocks may share the k of all tiles."""
 
     least_rows: int = 16
     rows: int = 0
     outputs: int = 0
+    warpgroups: int = 0
     splits: int = 0
     pair: int = 0
     shared: bool = True
@@ -90,7 +91,7 @@ class ScheduleGpuWarpgroups(Pass):
         moments, turned = find_moments(outputs), product.op.operands[0] != product.left.tensor
         results = [b.item_bytes(buffer.type) for _, buffer in product.results_of(kernel)]
         shape = sides.shape(product, sum(results), len(results))
-        wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
+        wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "warpgroups", "splits", "pair")]
         candidates = [
             tiling
             for tiling in tilings(target, shape)

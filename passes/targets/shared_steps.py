@@ -74,7 +74,8 @@ def shared_steps(tiles: int, workers: int, steps: int) -> SharedSteps | None:
 
 
 def _shares(tiles: int, workers: int, steps: int, groups: int, each: int) -> SharedSteps | None:
-    """With so many steps for each group; None where some fragment is too short."""
+    """With so many steps for each group; None where some fragment is too short.  Where groups do all of k there are no
+    other workers."""
     left, rest = workers - groups * tiles, steps - groups * each
     if each < FEWEST_OF_A_PIECE or (rest and (not left or rest < FEWEST_OF_A_PIECE)):
         return None
@@ -86,4 +87,5 @@ def _shares(tiles: int, workers: int, steps: int, groups: int, each: int) -> Sha
         parts = -(-rest // part)
     if remaining and rest - (parts - 1) * part < FEWEST_OF_A_PIECE:
         return None
+    workers = workers if rest else groups * tiles
     return SharedSteps(tiles, workers, steps, groups, each, rest, rounds, parts, part)

@@ -14,7 +14,7 @@ from compiled_models import rounded_to_bf16
 from emulated_cuda.entries import run_all
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.passes.kernels import warpgroup_product
+from lispgpt.passes.kernels import block_tiles
 from lispgpt.passes.targets import GPU_CHIPS, shared_steps, warpgroup_tiles
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -54,6 +54,7 @@ CASES = [
     ("of slices", WIDE),
     ("of heads", PAIR),
 ]
+ONE, ONE_SPLIT = ":warpgroups 1 :outputs 64", ":warpgroups 1 :outputs 64 :splits 3"
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that each has several tiles; columns that exceed the cache; stages that are soon used again."""
     chip = replace(GPU_CHIPS["cuda"]["sm_90a"], cores=4, cluster_cores=0, l2_bytes=1)
     monkeypatch.setitem(GPU_CHIPS["cuda"], "sm_90a", chip)
-    monkeypatch.setattr(warpgroup_product, "ROW_GROUP", 2)
+    monkeypatch.setattr(block_tiles, "ROW_GROUP", 2)
     monkeypatch.setattr(warpgroup_tiles, "MOST_STAGES", 3)
 
 
@@ -101,26 +102,47 @@ def close(found: np.ndarray, wanted: np.ndarray, error: float) -> bool:
 @pytest.mark.usefixtures("few_cores")
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_products_equal_float64(name: str, options: str, tmp_path: Path) -> None:
-    form, reference = PRODUCTS[name]
+    _check_product(made(tmp_path, PRODUCTS[name][0], options), name, watched=name == "forward")
+
+
+def _check_product(artifact: Artifact, name: str, watched: bool) -> None:
+    _, reference = PRODUCTS[name]
     names = list(reference.__code__.co_varnames)
     rng = seeded.rng()
     seed, values = int(rng.integers(1 << 30)), random_values(names, rng)
-    found = results(made(tmp_path, form, options), values, seed, watched=name == "forward")
+    found = results(artifact, values, seed, watched)
     wanted = reference(*(values[n].astype(np.float64) for n in names))
     assert close(found["out"], wanted, 3e-5), f"turns of seed {seed}"
 
 
-@pytest.mark.usefixtures("few_cores")
-@pytest.mark.parametrize("options", (WIDE, SPLIT))
-def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, ONE) for name in ("forward", "backward", "of a weight", "from registers", "of heads")),
+        *((name, ONE_SPLIT) for name in ("forward", "from registers")),
+        ("backward", ":warpgroups 1 :outputs 64 :splits 2"),
+    ],
+)
+def test_one_warpgroup_makes_a_tile(name: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a block for each tile; stages are used again."""
+    monkeypatch.setattr(warpgroup_tiles, "MOST_STAGES", 3)
+    artifact = made(tmp_path, PRODUCTS[name][0], options)
+    assert {launch.block[0] for launch in artifact.plan.entries[0].launches} == {256}
+    _check_product(artifact, name, watched=name == "forward")
+
+
+@pytest.mark.parametrize("options", (WIDE, SPLIT, ONE, ONE_SPLIT))
+def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A bias, an activation and a residual sum, results of two dtypes."""
+    if options in (WIDE, SPLIT):
+        request.getfixturevalue("few_cores")
     product = "(contract [n o] x [n i] w [o i])"
     form = f"(let [y (+ r (gelu (+ {product} b)))] {{:wide y :narrow (cast y bf16)}})"
     rng = seeded.rng()
     seed, values = int(rng.integers(1 << 30)), random_values(["x", "w", "b", "r"], rng)
     artifact = made(tmp_path, form, options)
     assert len([k for k in artifact.kernels if k.startswith("contraction")]) == 1
-    assert (b"bulk.prefetch.tensor" in artifact.code) == (options == WIDE), "r is read ahead"
+    assert (b"bulk.prefetch.tensor" in artifact.code) == (options in (WIDE, ONE)), "r is read ahead"
     found = results(artifact, values, seed)
     x, w, bias, residual = (values[n].astype(np.float64) for n in ("x", "w", "b", "r"))
     y = x @ w.T + bias
@@ -129,11 +151,12 @@ def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("few_cores")
-@pytest.mark.parametrize(("cores", "outputs"), [(10, 128), (6, 256), (16, 128)], ids=str)
+@pytest.mark.parametrize(("cores", "outputs", "used"), [(10, 128, 10), (6, 256, 6), (16, 128, 16), (14, 128, 12)])
 def test_blocks_share_the_steps_of_few_tiles(
-    cores: int, outputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cores: int, outputs: int, used: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups of blocks, rounds of those that are left, tiles that remain for several: alike in any order of turns."""
+    """Groups of blocks, rounds of those that are left, tiles that remain for several, groups that leave nothing to
+    others: alike in any order of turns."""
     chip = replace(GPU_CHIPS["cuda"]["sm_90a"], cores=cores, cluster_cores=0)
     monkeypatch.setitem(GPU_CHIPS["cuda"], "sm_90a", chip)
     monkeypatch.setattr(shared_steps, "FEWEST_STEPS", 16)
@@ -141,13 +164,22 @@ def test_blocks_share_the_steps_of_few_tiles(
     monkeypatch.setattr(shared_steps, "FRAGMENT", 0)
     artifact = made(tmp_path, "(contract [o i] dz [n o] z [n i])", f":rows 128 :outputs {outputs} :pair 2")
     (step,) = artifact.plan.entries[0].launches
-    assert any(a.access == "scratch" for a in step.arguments) and step.grid[0] == cores
+    assert any(a.access == "scratch" for a in step.arguments) and step.grid[0] == used
     rng = seeded.rng()
     values = random_values(["dz", "z"], rng)
     wanted = values["dz"].astype(np.float64).T @ values["z"]
     first, second = (results(artifact, values, int(seed))["out"] for seed in rng.integers(1 << 30, size=2))
     assert close(first, wanted, 3e-5)
     assert np.array_equal(first, second)
+
+
+def test_blocks_that_share_steps_all_have_some() -> None:
+    for tiles in range(1, 66):
+        for steps in (64, 100, 128, 256, 512):
+            shares = shared_steps.shared_steps(tiles, 66, steps)
+            if shares is not None:
+                done = shares.groups * shares.each + shares.rest
+                assert done == steps and (shares.left > 0) == (shares.rest > 0), shares
 
 
 FAULTS = {

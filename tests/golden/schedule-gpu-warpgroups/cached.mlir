@@ -142,7 +142,7 @@ module {
 // ----- becomes
 func.func "contraction_32x48"
   access = ["read", "read", "read", "read_write", "read", "write"]
-  block = [384, 1, 1]
+  block = [256, 1, 1]
   cached_only = unit
   function_type = (memref<32x64xf32>, memref<48x64xbf16>, memref<48xf32>, memref<1x2x1x48x16xf32>, memref<32xi32>, memref<32x48xf32>) -> ()
   grid = [3, 1, 1]
@@ -150,65 +150,71 @@ func.func "contraction_32x48"
   product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 32, 48, 64>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
   refused = ["a result has another shape than the product"]
   residency = 1 : i32
-  shared_bytes = 53248 : i64
+  shared_bytes = 25600 : i64
   sym_visibility = "private"
-  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 64, 32>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 64, 48>, offset = 0 : i64, strides = array<i64: 128>}, {argument = 5 : i64, box = array<i64: 32, 16>, dtype = "f32", extents = array<i64: 48, 32>, offset = 0 : i64, strides = array<i64: 192>}]
+  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 64, 32>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 64, 48>, offset = 0 : i64, strides = array<i64: 128>}]
   tied = [-1, 3]
   work = {bytes = 20800 : i64, context = 0 : i64, operations = 198144 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  4 arith.addf vector<2xf32>
-  192 arith.addi
+  8 arith.addf vector<2xf32>
+  210 arith.addi
   16 arith.andi
   48 arith.andi vector<2xi32>
-  43 arith.cmpi
-  328 arith.constant
-  2 arith.constant vector<2xf32>
+  45 arith.cmpi
+  394 arith.constant
+  4 arith.constant vector<2xf32>
   48 arith.constant vector<2xi32>
-  17 arith.divui
+  22 arith.divui
   3 arith.extui
-  92 arith.index_cast
+  96 arith.index_cast
   6 arith.minui
-  54 arith.muli
+  60 arith.muli
   3 arith.ori
-  18 arith.remui
-  8 arith.select
+  23 arith.remui
+  64 arith.select
   3 arith.shrui
   48 arith.subf vector<2xf32>
-  11 arith.subi
+  19 arith.subi
   48 arith.truncf vector<2xbf16>
   4 arith.trunci
   9 arith.xori
-  3 builtin.unrealized_conversion_cast
+  2 builtin.unrealized_conversion_cast
   1 func.return
   1 gpu.barrier
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
-  1 gpu.shuffle
+  17 gpu.shuffle
   5 gpu.thread_id
   48 llvm.call_intrinsic
-  208 llvm.extractvalue
-  52 llvm.inline_asm
+  320 llvm.extractvalue
+  56 llvm.inline_asm
   48 llvm.inttoptr
   48 llvm.load vector<2xf32>
-  4 llvm.mlir.undef
-  2 memref.extract_aligned_pointer_as_index
+  8 llvm.mlir.undef
+  3 memref.extract_aligned_pointer_as_index
   4 memref.load
   4 memref.reinterpret_cast
-  3 nvvm.griddepcontrol
+  1 memref.view
+  1 nvvm.fence.proxy
+  4 nvvm.griddepcontrol
   3 nvvm.wgmma.commit.group.sync.aligned
   2 nvvm.wgmma.wait.group.sync.aligned
   4 scf.condition
   2 scf.for
-  24 scf.if
+  26 scf.if
   4 scf.while
-  32 scf.yield
+  34 scf.yield
   48 vector.bitcast vector<1xi32>
   48 vector.bitcast vector<2xf32>
-  48 vector.bitcast vector<2xi32>
+  64 vector.bitcast vector<2xi32>
+  8 vector.bitcast vector<4xf32>
   48 vector.extract vector<1xi32>
-  96 vector.extract vector<2xi32>
-  2 vector.from_elements vector<2xf32>
-  6 vector.load vector<2xf32>
-  10 vector.store vector<2xf32>
+  8 vector.extract vector<2xf32>
+  128 vector.extract vector<2xi32>
+  4 vector.from_elements vector<2xf32>
+  8 vector.from_elements vector<4xi32>
+  8 vector.load vector<2xf32>
+  2 vector.load vector<4xf32>
+  10 vector.store vector<4xf32>
 func.func "attention_1x32x1x16"
   access = ["read", "read", "read", "write"]
   attention = {bias = "none", cache = {each = 32 : i64, row = 1 : i64}, depths = [16, 16], extents = [1, 32, 1, 48], log_sum = false, mask = "causal", positions = "tensor", queries = [1], shared = [0, 2]}

@@ -42,22 +42,22 @@ func.func "contraction_768x1024"
   tied = [-1]
   work = {bytes = 17825792 : i64, context = 0 : i64, operations = 6442450944 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   32 arith.addf
-  224 arith.addi
+  226 arith.addi
   3 arith.andi
-  31 arith.cmpi
-  441 arith.constant
+  35 arith.cmpi
+  464 arith.constant
   16 arith.constant vector<2xf32>
-  18 arith.divui
+  20 arith.divui
   1 arith.extui
   137 arith.index_cast
   2 arith.index_castui
-  3 arith.minui
-  92 arith.muli
+  4 arith.minui
+  97 arith.muli
   2 arith.ori
-  18 arith.remui
-  33 arith.select
+  20 arith.remui
+  41 arith.select
   2 arith.shrui
-  13 arith.subi
+  15 arith.subi
   2 arith.trunci
   21 arith.xori
   3 builtin.unrealized_conversion_cast
@@ -79,14 +79,14 @@ func.func "contraction_768x1024"
   2 nvvm.cluster.arrive
   2 nvvm.cluster.wait
   2 nvvm.fence.proxy
-  3 nvvm.griddepcontrol
+  4 nvvm.griddepcontrol
   1 nvvm.wgmma.commit.group.sync.aligned
   1 nvvm.wgmma.wait.group.sync.aligned
   3 scf.condition
   5 scf.for
-  13 scf.if
+  14 scf.if
   3 scf.while
-  23 scf.yield
+  24 scf.yield
   32 vector.extract vector<2xf32>
   32 vector.extract vector<4xf32>
   16 vector.from_elements vector<2xf32>

@@ -26,37 +26,37 @@ module {
 // ----- becomes
 func.func "contraction_128x256"
   access = ["read", "read", "write"]
-  block = [384, 1, 1]
+  block = [256, 1, 1]
   function_type = (memref<128x128xf32>, memref<256x128xbf16>, memref<128x256xf32>) -> ()
-  grid = [32, 1, 1]
+  grid = [16, 1, 1]
   kernel = "contraction"
   product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 128, 256, 128>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
   residency = 1 : i32
-  shared_bytes = 71680 : i64
+  shared_bytes = 51200 : i64
   sym_visibility = "private"
-  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 2 : i64, box = array<i64: 32, 16>, dtype = "f32", extents = array<i64: 256, 128>, offset = 0 : i64, strides = array<i64: 1024>}]
+  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 32>, dtype = "bf16", extents = array<i64: 128, 256>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 2 : i64, box = array<i64: 32, 16>, dtype = "f32", extents = array<i64: 256, 128>, offset = 0 : i64, strides = array<i64: 1024>}]
   tied = [-1]
   work = {bytes = 262144 : i64, context = 0 : i64, operations = 8388608 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  211 arith.addi
+  236 arith.addi
   5 arith.andi
   64 arith.andi vector<2xi32>
-  21 arith.cmpi
-  325 arith.constant
-  2 arith.constant vector<2xf32>
+  23 arith.cmpi
+  364 arith.constant
+  8 arith.constant vector<2xf32>
   64 arith.constant vector<2xi32>
-  13 arith.divui
+  16 arith.divui
   4 arith.extui
-  121 arith.index_cast
-  50 arith.muli
+  132 arith.index_cast
+  62 arith.muli
   4 arith.ori
-  14 arith.remui
+  17 arith.remui
   10 arith.select
   4 arith.shrui
   64 arith.subf vector<2xf32>
   2 arith.subi
   64 arith.truncf vector<2xbf16>
   5 arith.trunci
-  10 arith.xori
+  19 arith.xori
   3 builtin.unrealized_conversion_cast
   1 func.return
   1 gpu.barrier
@@ -65,27 +65,28 @@ func.func "contraction_128x256"
   1 gpu.shuffle
   1 gpu.thread_id
   64 llvm.call_intrinsic
-  276 llvm.extractvalue
-  70 llvm.inline_asm
+  720 llvm.extractvalue
+  80 llvm.inline_asm
   64 llvm.inttoptr
   64 llvm.load vector<2xf32>
-  4 llvm.mlir.undef
+  16 llvm.mlir.undef
   2 memref.extract_aligned_pointer_as_index
-  3 nvvm.griddepcontrol
+  1 nvvm.fence.proxy
+  4 nvvm.griddepcontrol
   4 nvvm.wgmma.commit.group.sync.aligned
   3 nvvm.wgmma.wait.group.sync.aligned
   5 scf.condition
   2 scf.for
-  12 scf.if
+  14 scf.if
   5 scf.while
-  20 scf.yield
+  22 scf.yield
   64 vector.bitcast vector<1xi32>
   64 vector.bitcast vector<2xf32>
   64 vector.bitcast vector<2xi32>
   64 vector.extract vector<1xi32>
+  16 vector.extract vector<2xf32>
   128 vector.extract vector<2xi32>
-  2 vector.from_elements vector<2xf32>
-  2 vector.store vector<2xf32>
+  8 vector.from_elements vector<2xf32>
 func.func "y"
   arguments = ["input:x", "weight:w", "result:y"]
   entry = "y"
