@@ -28,23 +28,32 @@ WIDTH = 4
 
 @dataclass(frozen=True)
 class TeamSums:
-    """Where a block's teams put what they have of its rows, for all of their threads to join it: each row's top and
-    total, then its sums, scaled.
+    """Where a block's teams put what they have of its rows, for all of their threads to join it: each row's sums, and
+    its top and total.
 
-    count: of teams.  rows: of the block.  width: numbers of a row's sums.
+    count: of teams.  rows: of the block.  width: numbers of a row's sums.  ahead: bytes of the block's memory that its
+    tiles take.  apart: whether sums lie behind these, and not in their place.
     """
 
     count: int
     rows: int
     width: int
+    ahead: int
+    apart: bool
 
     @property
-    def fact_bytes(self) -> int:
-        return self.count * self.rows * 2 * 4
-
-    @property
-    def sum_bytes(self) -> int:
+    def _sum_bytes(self) -> int:
         return self.count * self.rows * (self.width + PADDING) * 4
+
+    @property
+    def _facts_at(self) -> int:
+        """Where tops and totals are, which no tile may have."""
+        return self.ahead + self._sum_bytes if self.apart else max(self.ahead, self._sum_bytes)
+
+    @property
+    def nbytes(self) -> int:
+        """What tiles and sums take of the block's memory."""
+        return self._facts_at + self.count * self.rows * 2 * 4
 
     def join(
         self,
@@ -52,65 +61,51 @@ class TeamSums:
         block: BlockRows,
         kernel: ir.Operation,
         memory: Callable[[int, Sequence[int], ir.Type], ir.Value],
-        start: int,
         member: tuple[Index, Index, Index],
     ) -> None:
-        """By all threads of the block.  memory: gives what is at a byte of the block's, `start`: of tops and totals,
-        which no tile may have; sums are where tiles were.
+        """By all threads of the block.  memory: gives what is at a byte of the block's.
 
         member: a thread's number, its team, and the first of its subgroup's rows; threads behind those of all teams
         only wait with them.
         """
-        lanes, target, f32 = block.lanes, block.target, b.f32()
+        lanes, f32 = block.lanes, b.f32()
         thread, team, first = member
-        facts = memory(start, [self.count, self.rows, 2], f32)
-        sums = memory(0, [self.count, self.rows, self.width + PADDING], f32)
-        pieces = lanes.unit.pieces()
-        rows = [b.add(first, b.add(lanes.result_row, piece.row)) for piece in pieces]
+        facts = memory(self._facts_at, [self.count, self.rows, 2], f32)
+        sums = memory(self.ahead if self.apart else 0, [self.count, self.rows, self.width + PADDING], f32)
+        rows = [b.add(first, b.add(lanes.result_row, piece.row)) for piece in lanes.unit.pieces()]
         mine = b.less(team, self.count)
 
         def tell() -> None:
             for row, top, total in zip(rows, running.tops, running.totals, strict=True):
-                b.store(top, facts, [team, row, 0])
-                b.store(total, facts, [team, row, 1])
+                b.store(b.vector_of([top, total]), facts, [team, row, 0])
 
         def put() -> None:
+            b.if_then(_is_first(lanes), tell)
             for number, row in enumerate(rows):
-                top, total = self._whole(facts, row, target)
-                scale = exp2(b.binary("arith.subf", running.tops[number], top), target)
-                scale = b.binary("arith.divf", scale, total)
-                self._put(sums, team, row, lanes, running, number, scale)
-                if block.attention.log_sum:
-                    self._write_log_sum(block, kernel, row, top, total, b.both(b.equal(team, 0), _is_first(lanes)))
+                self._put(sums, team, row, lanes, running, number)
 
-        b.if_then(b.both(mine, _is_first(lanes)), tell)
-        b.barrier()
+        if not self.apart:
+            b.barrier()  # others may still read their tiles
         b.if_then(mine, put)
         b.barrier()
-        b.if_then(mine, lambda: self._add_up(sums, block, kernel, thread))
+        b.if_then(mine, lambda: self._add_up(sums, facts, block, kernel, thread))
 
-    def _whole(self, facts: ir.Value, row: Index, target: Gpu) -> tuple[ir.Value, ir.Value]:
-        """The largest top of a row, and the total below it."""
-        tops, totals = ([b.load(facts, [t, row, i], 1) for t in range(self.count)] for i in range(2))
+    def _shares(self, facts: ir.Value, row: Index, target: Gpu) -> tuple[list[ir.Value], ir.Value, ir.Value]:
+        """What each team's sums of a row count in the whole's; the row's largest top, and the total below it."""
+        told = [b.load(facts, [team, row, 0], 2) for team in range(self.count)]
+        tops, totals = ([b.lane_of(one, i) for one in told] for i in range(2))
         top = tree("arith.maxnumf", tops)
         scales = [exp2(b.binary("arith.subf", each, top), target) for each in tops]
         parts = [b.binary("arith.mulf", total, scale) for total, scale in zip(totals, scales, strict=True)]
-        return top, tree("arith.addf", parts)
+        total = tree("arith.addf", parts)
+        inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), total)
+        return [b.binary("arith.mulf", scale, inverse) for scale in scales], top, total
 
-    def _put(
-        self,
-        memory: ir.Value,
-        team: Index,
-        row: Index,
-        lanes: Lanes,
-        running: RunningRows,
-        number: int,
-        scale: ir.Value,
-    ) -> None:
-        """The sums of the lane's number-th row, scaled."""
+    def _put(self, memory: ir.Value, team: Index, row: Index, lanes: Lanes, running: RunningRows, number: int) -> None:
+        """The sums of the lane's number-th row."""
         elements = lanes.unit.pieces()[number].elements
         for tile, total in enumerate(map(flat, running.sums)):
-            value = b.vector_of([b.binary("arith.mulf", b.lane_of(total, e), scale) for e in elements])
+            value = b.vector_of([b.lane_of(total, e) for e in elements])
             b.store(value, memory, [team, row, b.add(lanes.result_column, tile * lanes.unit.columns)])
 
     def _write_log_sum(
@@ -122,13 +117,17 @@ class TeamSums:
         live = b.both(writes, block.inside(at))
         b.if_live(live, lambda: store_log_sum(kernel, block.attention, place, natural, total))
 
-    def _add_up(self, sums: ir.Value, block: BlockRows, kernel: ir.Operation, thread: Index) -> None:
+    def _add_up(self, sums: ir.Value, facts: ir.Value, block: BlockRows, kernel: ir.Operation, thread: Index) -> None:
         threads = self.count * self.rows // 16 * block.target.subgroup
         each, attention = self.width // WIDTH, block.attention
         vectors = self.rows * each
 
         def store(row: Index, column: Index) -> None:
-            parts = [b.load(sums, [team, row, column], WIDTH) for team in range(self.count)]
+            shares, top, total = self._shares(facts, row, block.target)
+            if attention.log_sum:
+                self._write_log_sum(block, kernel, row, top, total, b.equal(column, 0))
+            own = [b.load(sums, [team, row, column], WIDTH) for team in range(self.count)]
+            parts = [b.binary("arith.mulf", x, b.splat(n, WIDTH)) for x, n in zip(own, shares, strict=True)]
             where = attention.out.index(block.place(b.add(block.first, row)), None, column)
             store_result(kernel, attention, tree("arith.addf", parts), where)
 

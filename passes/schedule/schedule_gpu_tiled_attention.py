@@ -173,19 +173,27 @@ class _Schedule:
         )
 
     def _tile_bytes(self) -> int:
-        """Of shared memory for tiles, and in the end for the teams' sums."""
+        """Of shared memory for tiles."""
         weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
         own = self.teams * self.tile.nbytes + weights
         if self.arriving is not None:
             own = self.arriving.memory_bytes(self.teams)
-        return own if self.teams == 1 else max(own, self._team_sums.sum_bytes)
+        return own
 
     def _memory_bytes(self) -> int:
-        return self._tile_bytes() + (0 if self.teams == 1 else self._team_sums.fact_bytes)
+        return self._tile_bytes() if self.teams == 1 else self._team_sums.nbytes
 
     @property
     def _team_sums(self) -> TeamSums:
-        return TeamSums(self.teams, self.rows, self.sum_tiles * self.unit.columns)
+        """Sums are apart from tiles where as many blocks have room on a core then."""
+        facts = (self.teams, self.rows, self.sum_tiles * self.unit.columns, self._tile_bytes())
+        apart, instead = TeamSums(*facts, apart=True), TeamSums(*facts, apart=False)
+        blocks = [self.target.dynamic_shared_bytes // self._launch_bytes(sums.nbytes) for sums in (apart, instead)]
+        return apart if blocks[0] == blocks[1] else instead
+
+    def _launch_bytes(self, nbytes: int) -> int:
+        """What a block takes of a core's shared memory."""
+        return max(nbytes, block_memory.dynamic_bytes(self.target, nbytes, self.warpgroup is not None))
 
     def emit(self) -> None:
         tiles = -(-self.positions // self.rows)
@@ -237,8 +245,8 @@ class _Schedule:
             running = block.attend(self.block_rows, self.mask, (self.start, self.end), last, thread, self.threads)
         running = running.whole(lanes, self.target)
         if self.teams > 1:
-            member, start = (thread, self.team, b.mul(subgroup, 16)), self._tile_bytes()
-            self._team_sums.join(running, self.block_rows, self.kernel, self.memory.view, start, member)
+            member = (thread, self.team, b.mul(subgroup, 16))
+            self._team_sums.join(running, self.block_rows, self.kernel, self.memory.view, member)
             return
         inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
         facts = (running, lanes, self.kernel, self.attention, places, inside)

@@ -45,7 +45,7 @@ module {
 func.func "attention_64x1x64"
   access = ["read", "read", "read", "write"]
   attention = {bias = "none", depths = [64, 64], extents = [1, 64, 64], mask = "causal", positions = "index", queries = [1], shared = [0]}
-  block = [256, 1, 1]
+  block = [128, 1, 1]
   function_type = (memref<64x1x64xf32>, memref<64x1x64xf32>, memref<64x1x64xf32>, memref<64x1x64xf32>) -> ()
   grid = [1, 1, 1]
   kernel = "attention"
@@ -54,33 +54,31 @@ func.func "attention_64x1x64"
   tied = [-1]
   work = {bytes = 65536 : i64, context = 0 : i64, operations = 1073152 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   48 amdgpu.wmma vector<8xf32>
-  48 arith.addf
-  4 arith.addf vector<4xf32>
-  214 arith.addi
-  1 arith.andi
+  40 arith.addf
+  186 arith.addi
   8 arith.andi vector<2xi32>
   4 arith.andi vector<8xi32>
-  19 arith.cmpi
-  792 arith.constant
+  17 arith.cmpi
+  813 arith.constant
   16 arith.constant vector<2xi32>
   2 arith.constant vector<8xf32>
   8 arith.constant vector<8xi32>
   8 arith.divf
-  24 arith.divui
+  19 arith.divui
   16 arith.extf
   4 arith.index_cast
   6 arith.maxsi
   6 arith.minsi
   8 arith.minui
-  88 arith.mulf
+  72 arith.mulf
   4 arith.mulf vector<8xf32>
-  25 arith.muli
+  18 arith.muli
   8 arith.negf
-  41 arith.remui
+  36 arith.remui
   16 arith.select
   8 arith.shli vector<2xi32>
   4 arith.shli vector<8xi32>
-  48 arith.subf
+  24 arith.subf
   4 arith.subf vector<16xf32>
   8 arith.subf vector<4xf32>
   1 arith.subi
@@ -89,18 +87,17 @@ func.func "attention_64x1x64"
   16 arith.truncf vector<4xbf16>
   1 builtin.unrealized_conversion_cast
   1 func.return
-  5 gpu.barrier
+  3 gpu.barrier
   2 gpu.block_id
   74 gpu.shuffle
   1 gpu.thread_id
-  128 llvm.call_intrinsic
+  96 llvm.call_intrinsic
   1 memref.alloca
-  32 memref.load
-  112 memref.store
-  5 memref.view
+  96 memref.store
+  3 memref.view
   1 scf.for vector<8xf32>
-  4 scf.if
-  5 scf.yield
+  1 scf.if
+  2 scf.yield
   1 scf.yield vector<8xf32>
   16 vector.bitcast vector<2xf32>
   8 vector.bitcast vector<2xi32>
@@ -111,13 +108,12 @@ func.func "attention_64x1x64"
   4 vector.from_elements vector<8xf32>
   4 vector.interleave vector<16xf32>
   8 vector.interleave vector<4xf32>
-  32 vector.load vector<4xf32>
+  24 vector.load vector<4xf32>
   72 vector.load vector<8xbf16>
   36 vector.shuffle vector<16xbf16>
   4 vector.shuffle vector<16xf32>
   8 vector.shuffle vector<8xf32>
   8 vector.store vector<4xbf16>
-  4 vector.store vector<4xf32>
 func.func "y"
   arguments = ["input:q", "input:k", "input:v", "result:y"]
   entry = "y"

@@ -49,25 +49,25 @@ func.func "attention_64x1x64"
   function_type = (memref<64x1x64xf32>, memref<64x1x64xbf16>, memref<64x1x64xbf16>, memref<64x1x64xf32>) -> ()
   grid = [1, 1, 1]
   kernel = "attention"
-  shared_bytes = 150528 : i64
+  shared_bytes = 187392 : i64
   sym_visibility = "private"
   tensor_maps = [{argument = 1 : i64, box = array<i64: 64, 64>, dtype = "bf16", extents = array<i64: 64, 64>, offset = 0 : i64, strides = array<i64: 128>}, {argument = 2 : i64, box = array<i64: 64, 64>, dtype = "bf16", extents = array<i64: 64, 64>, offset = 0 : i64, strides = array<i64: 128>}]
   tied = [-1]
   work = {bytes = 65536 : i64, context = 0 : i64, operations = 1073152 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  40 arith.addf
+  42 arith.addf
   4 arith.addf vector<4xf32>
-  234 arith.addi
-  3 arith.andi
+  235 arith.addi
+  2 arith.andi
   16 arith.andi vector<2xi32>
   2 arith.andi vector<4xi32>
   2 arith.cmpf
   78 arith.cmpi
-  502 arith.constant
+  505 arith.constant
   2 arith.constant vector<2x2xf32>
   16 arith.constant vector<2xi32>
   4 arith.constant vector<4xi32>
   1 arith.constant vector<8xbf16>
-  2 arith.divf
+  4 arith.divf
   18 arith.divui
   16 arith.extui
   43 arith.index_cast
@@ -75,8 +75,8 @@ func.func "attention_64x1x64"
   6 arith.maxsi
   6 arith.minsi
   4 arith.minui
-  104 arith.mulf
-  8 arith.mulf vector<4xf32>
+  84 arith.mulf
+  16 arith.mulf vector<4xf32>
   30 arith.muli
   2 arith.negf
   19 arith.ori
@@ -84,7 +84,7 @@ func.func "attention_64x1x64"
   96 arith.select
   2 arith.shli vector<4xi32>
   2 arith.shrui
-  8 arith.subf
+  10 arith.subf
   16 arith.subf vector<2xf32>
   2 arith.subf vector<8xf32>
   3 arith.subi
@@ -94,17 +94,15 @@ func.func "attention_64x1x64"
   2 arith.xori
   2 builtin.unrealized_conversion_cast
   1 func.return
-  3 gpu.barrier
+  2 gpu.barrier
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
   18 gpu.shuffle
   1 gpu.thread_id
-  127 llvm.call_intrinsic
+  131 llvm.call_intrinsic
   640 llvm.extractvalue
   45 llvm.inline_asm
   3 memref.extract_aligned_pointer_as_index
-  8 memref.load
-  4 memref.store
   4 memref.view
   2 nvvm.barrier
   2 nvvm.fence.proxy
@@ -124,17 +122,20 @@ func.func "attention_64x1x64"
   16 vector.bitcast vector<2xi32>
   4 vector.bitcast vector<4xf32>
   2 vector.bitcast vector<4xi32>
+  8 vector.broadcast vector<4xf32>
   16 vector.extract vector<1xi32>
+  16 vector.extract vector<2xf32>
   32 vector.extract vector<2xi32>
   96 vector.extract vector<4xf32>
-  32 vector.from_elements vector<2xf32>
+  34 vector.from_elements vector<2xf32>
   24 vector.from_elements vector<4xf32>
   2 vector.interleave vector<8xf32>
+  8 vector.load vector<2xf32>
   12 vector.load vector<4xf32>
   24 vector.shape_cast vector<2x2xf32>
   40 vector.shape_cast vector<4xf32>
   2 vector.shuffle vector<8xf32>
-  16 vector.store vector<2xf32>
+  18 vector.store vector<2xf32>
   4 vector.store vector<4xf32>
   8 vector.store vector<8xbf16>
 func.func "y"
