@@ -104,7 +104,7 @@ def test_alibi_by_chunks_and_steps(target: str, examples: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "chunks", [[16, 1, 1, 16, 1], [1, 1, 16, 16, 1], pytest.param([1] * 35, marks=pytest.mark.slow)]
+    "chunks", [[16, 1, 1, 16, 1], *(pytest.param(c, marks=pytest.mark.slow) for c in ([1, 1, 16, 16, 1], [1] * 35))]
 )
 def test_recurrence_remembers_alike_by_chunks_and_steps(chunks: list[int], target: str, examples: Path) -> None:
     artifact = compiled(target, examples / "recurrence.lisp", vocab=90, width=24, hidden=40)

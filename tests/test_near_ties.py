@@ -132,7 +132,7 @@ def tokens(texts: Sequence[Text]) -> list[list[int]]:
     return [text.tokens for text in texts]
 
 
-@pytest.mark.parametrize("made", ["by_host", "by_device"])
+@pytest.mark.parametrize("made", ["by_host", pytest.param("by_device", marks=pytest.mark.slow)])
 def test_every_way_of_running_gives_the_same_tokens(made: str, request: pytest.FixtureRequest) -> None:
     for _ in range(ATTEMPTS):
         with opened(request.getfixturevalue(made)) as session:

@@ -89,7 +89,9 @@ def test_weights_in_blocks(program: str, kind: str, options: str, tmp_path: Path
     check(tmp_path, 2, 5, 2, program=program, options=options, layers=1, **{"weight-type": kind})
 
 
-@pytest.mark.parametrize("config", [{"weight-type": "int8"}, {"cache-type": "bf16"}])
+@pytest.mark.parametrize(
+    "config", [{"weight-type": "int8"}, pytest.param({"cache-type": "bf16"}, marks=pytest.mark.slow)]
+)
 def test_heads_that_clusters_do_not_share_evenly(config: dict[str, str], tmp_path: Path) -> None:
     """The second of two clusters has one of three heads, which fill two chunks of weights each."""
     check(tmp_path, 2, 5, 2, layers=1, width=384, heads=3, **config)

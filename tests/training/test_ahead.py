@@ -63,7 +63,7 @@ def assert_same(ours: Path, theirs: Path) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"devices": 2},
+        pytest.param({"devices": 2}, marks=pytest.mark.slow),
         {"accumulate": 3},
         {"devices": 2, "accumulate": 2, "shard_optimizer": True},
         pytest.param({"devices": 4, "accumulate": 2}, marks=pytest.mark.slow),

@@ -51,7 +51,7 @@ def loss_by_generation(program: Path, checkpoint: Path, tokens: np.ndarray, cach
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("weight_type", ["f32", "bf16"])
+@pytest.mark.parametrize("weight_type", [pytest.param("f32", marks=pytest.mark.slow), "bf16"])
 def test_gpt2_learns_and_its_checkpoint_is_read_in_three_formats(cache: Path, tmp_path: Path, weight_type: str) -> None:
     run, program = tmp_path / "run", EXAMPLES / "gpt2_train.lisp"
     settings = {**SMALL, "weight-type": weight_type}
@@ -82,7 +82,7 @@ def _shard_of(folder: Path, tokens: np.ndarray) -> Path:
     return folder / "part.bin"
 
 
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_hipgpt_learns_as_it_is(cache: Path, tmp_path: Path, bias: bool) -> None:
     run, program = tmp_path / "run", EXAMPLES / "hipgpt_train.lisp"
     settings = {**SMALL, "hidden": 48, "head-bias": bias, "dropout-rate": 0.1}

@@ -76,7 +76,7 @@ def test_a_checkpoint_generates_and_is_evaluated_as_the_run_did(place: Path, tmp
     assert abs(text_found.loss - found.loss) < 1e-5
 
 
-@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_run_that_is_interrupted_goes_on_bit_for_bit(place: Path, tmp_path: Path, accumulate: int) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     given = {"steps": 50, "checkpoint_every": 0, "accumulate": accumulate, "seed": seeded.fresh_seed()}
