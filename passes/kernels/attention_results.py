@@ -12,6 +12,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import store_log_sum, store_result
 from lispgpt.passes.kernels.attention_rows import BlockRows
+from lispgpt.passes.kernels.block_memory import dynamic_bytes
 from lispgpt.passes.kernels.expand import LOG2_E, exp2
 from lispgpt.passes.kernels.matrices import Lanes, flat
 from lispgpt.passes.kernels.softmax import RunningRows
@@ -40,6 +41,14 @@ class TeamSums:
     width: int
     ahead: int
     apart: bool
+
+    @classmethod
+    def of(cls, count: int, rows: int, width: int, ahead: int, target: Gpu, aligned: bool) -> TeamSums:
+        """Apart where as many blocks have room on a core then.  aligned: whether the block's memory is, to 1024."""
+        apart, instead = (cls(count, rows, width, ahead, each) for each in (True, False))
+        taken = [max(n, dynamic_bytes(target, n, aligned)) for n in (apart.nbytes, instead.nbytes)]
+        blocks = [target.dynamic_shared_bytes // nbytes for nbytes in taken]
+        return apart if blocks[0] == blocks[1] else instead
 
     @property
     def _sum_bytes(self) -> int:

@@ -175,25 +175,16 @@ class _Schedule:
     def _tile_bytes(self) -> int:
         """Of shared memory for tiles."""
         weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
-        own = self.teams * self.tile.nbytes + weights
-        if self.arriving is not None:
-            own = self.arriving.memory_bytes(self.teams)
-        return own
+        tiles = self.teams * self.tile.nbytes + weights
+        return tiles if self.arriving is None else self.arriving.memory_bytes(self.teams)
 
     def _memory_bytes(self) -> int:
         return self._tile_bytes() if self.teams == 1 else self._team_sums.nbytes
 
     @property
     def _team_sums(self) -> TeamSums:
-        """Sums are apart from tiles where as many blocks have room on a core then."""
-        facts = (self.teams, self.rows, self.sum_tiles * self.unit.columns, self._tile_bytes())
-        apart, instead = TeamSums(*facts, apart=True), TeamSums(*facts, apart=False)
-        blocks = [self.target.dynamic_shared_bytes // self._launch_bytes(sums.nbytes) for sums in (apart, instead)]
-        return apart if blocks[0] == blocks[1] else instead
-
-    def _launch_bytes(self, nbytes: int) -> int:
-        """What a block takes of a core's shared memory."""
-        return max(nbytes, block_memory.dynamic_bytes(self.target, nbytes, self.warpgroup is not None))
+        sizes = (self.teams, self.rows, self.sum_tiles * self.unit.columns, self._tile_bytes())
+        return TeamSums.of(*sizes, self.target, self.warpgroup is not None)
 
     def emit(self) -> None:
         tiles = -(-self.positions // self.rows)
