@@ -22,7 +22,7 @@ from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
 
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
-SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith(("qwen3-bf16", "mixtral", "gemma3"))]
+SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith("qwen3-bf16")]
 SLOW += [f"{name}-f32" for name in ("smollm3", "granite", "olmo2", "phi", "stablelm", "falcon-groups")]
 QUICK = ("gpt-oss-f32", "gemma3-images-f32", "bloom-f32", "cohere2-f32", "qwen3-biased-f32")
 QUICK += ("qwen3-moe-dense-f32", "deepseek-v3-f32", "mamba-f32", "lfm2-f32", "qwen3-next-f32")

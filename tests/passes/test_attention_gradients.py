@@ -147,7 +147,10 @@ def arena(case: Case, target: str, folder: Path) -> int:
     return int(buffer.nbytes)
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90a", "rocm:gfx1151"])
+@pytest.mark.parametrize(
+    "target",
+    ["cpu", *(pytest.param(target, marks=pytest.mark.slow) for target in ("cuda:sm_90a", "rocm:gfx1151"))],
+)
 def test_memory_grows_with_the_length_alone(target: str, tmp_path: Path) -> None:
     sizes = [
         arena(Case(length=n, size=64, heads=4, texts=1, dtype="bf16"), target, tmp_path) for n in (512, 1024, 2048)

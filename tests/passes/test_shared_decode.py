@@ -105,7 +105,7 @@ def test_slices_of_no_even_number_of_steps(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8", "q8_0"])
-@pytest.mark.parametrize("spread", [0.0, 3.0])
+@pytest.mark.parametrize("spread", [pytest.param(0.0, marks=pytest.mark.slow), 3.0])
 def test_a_head_of_whole_numbers_is_as_exact_as_f32(kind: str, spread: float, tmp_path: Path) -> None:
     """Also where the numbers of the normed stream differ by orders of magnitude.  Layers add nothing to the stream."""
     artifact = compiled(tmp_path, "cuda:sm_90a", 2, layers=1, **{"weight-type": kind})

@@ -90,7 +90,7 @@ def test_one_telling_finds_the_most_probable_tokens(cuts: list[tuple[Cut, int]],
     ("entries", "cut", "vocab"),
     [
         (1, (30, None, 0.0), 211),
-        (4, (80, None, 0.0), 211),
+        pytest.param(4, (80, None, 0.0), 211, marks=pytest.mark.slow),
         pytest.param(2, (80, 0.9, 0.0), 1001, marks=pytest.mark.slow),
     ],
 )

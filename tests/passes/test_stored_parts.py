@@ -59,7 +59,7 @@ def expected(a: dict[str, np.ndarray]) -> np.ndarray:
         (70, 200, 72, ""),
         (64, 136, 40, ":splits 2"),
         (256, 128, 64, ":pair 2"),
-        (704, 208, 208, ":rows 64 :outputs 16"),  # more tiles than blocks
+        pytest.param(704, 208, 208, ":rows 64 :outputs 16", marks=pytest.mark.slow),  # more tiles than blocks
     ],
 )
 def test_products_of_parts_keep_sixteen_bits(

@@ -13,7 +13,7 @@ from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.samplers.philox import philox4x32
 from lispgpt.runtime.samplers.weighted import Weighted
 
-DRAWS = 20_000
+DRAWS = 10_000
 
 
 def expected_distribution(

@@ -63,7 +63,14 @@ def _steps(run: Path) -> int:
     return (run / "metrics.jsonl").read_bytes().count(b"\n") if (run / "metrics.jsonl").exists() else 0
 
 
-@pytest.mark.parametrize("file", ["training.safetensors", "model.safetensors", "tokenizer.json", "checkpoint.json"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "training.safetensors",
+        "tokenizer.json",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("model.safetensors", "checkpoint.json")),
+    ],
+)
 def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     begun(place, whole, steps=30, checkpoint_every=10, seed=5)

@@ -168,7 +168,7 @@ def test_a_damaged_description_is_refused(place: Path, tmp_path: Path) -> None:
     assert train(run, place / "cache", resume=True, steps=3)[0].step == 3
 
 
-@pytest.mark.parametrize("batch", [10**8, 10**6])
+@pytest.mark.parametrize("batch", [10**8, pytest.param(10**6, marks=pytest.mark.slow)])
 def test_a_batch_beyond_the_memory_is_refused_before_code_is_made(
     batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
