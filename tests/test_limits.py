@@ -151,7 +151,7 @@ def test_no_room_for_the_compilers_files_is_said(blocks: int, target: str, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["x.lisp"]
 
 
-@pytest.mark.parametrize("target", ["cpu", "rocm:gfx1151"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("rocm:gfx1151", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("blocks", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 24, 64))])
 def test_temporary_files_go_whatever_the_compilers_end(blocks: int, target: str, tmp_path: Path) -> None:
     """LLVM leaves its own where it gives up, and the folder that TMPDIR names is full until somebody looks."""

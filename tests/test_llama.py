@@ -21,8 +21,17 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.session import Session
 
+DOUBLES = ("one-key-bf16", "tied-f32", "slowed-alike-f32")
+"""Recorded models whose parts others have, too."""
 
-@pytest.mark.parametrize("model", recorded.llama_models(), ids=lambda m: m.name)
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(m, id=m.name, marks=[pytest.mark.slow] if m.name in DOUBLES else [])
+        for m in recorded.llama_models()
+    ],
+)
 def test_greedy_tokens_are_those_of_transformers(model: recorded.Model, tmp_path: Path, examples: Path) -> None:
     model.check(model.make(tmp_path / "llama", "huggingface"), examples / "llama_tiny.lisp")
 

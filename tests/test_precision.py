@@ -135,7 +135,7 @@ def test_a_chips_own_tanh_is_taken_where_activations_are_rounded(precision: str)
         ({"weight-type": "q8_0"}, 17, "cpu", lambda: CpuDevice(2)),
         ({}, 70, "cpu", lambda: CpuDevice(2)),
         ({"cache-type": "bf16"}, 70, "cpu:x86-64-v3", lambda: CpuDevice(2)),
-        ({}, 70, "cuda:sm_90a", EmulatedCuda),
+        pytest.param({}, 70, "cuda:sm_90a", EmulatedCuda, marks=pytest.mark.slow),
         ({"cache-type": "bf16"}, 70, "cuda:sm_90a", EmulatedCuda),
     ],
 )

@@ -100,7 +100,7 @@ def test_parts_are_those_of_the_whole(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_90a", "rocm:gfx1151"])
-@pytest.mark.parametrize("program", ["gpt2_generate", "llama_tiny"])
+@pytest.mark.parametrize("program", [pytest.param("gpt2_generate", marks=pytest.mark.slow), "llama_tiny"])
 def test_a_prompt_has_one_row_behind_its_last_keys(program: str, target: str, tmp_path: Path) -> None:
     """All products of the last layer but that of queries, keys and values are of a row, and so is attention."""
     work, kind = {}, "cpu" if target == "cpu" else "gpu"

@@ -40,7 +40,9 @@ def sums(artifact: Artifact, ids: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90a", "rocm:gfx1151", "rocm:gfx942"])
+@pytest.mark.parametrize(
+    "target", ["cpu", "cuda:sm_90a", "rocm:gfx1151", pytest.param("rocm:gfx942", marks=pytest.mark.slow)]
+)
 def test_rows_are_added_in_their_order(target: str, shape: tuple[int, int, int], tmp_path: Path) -> None:
     """Of the numbers a few are frequent, as words of a text are; at those that none is, the sum is zero."""
     places, rows, columns = shape

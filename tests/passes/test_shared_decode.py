@@ -81,7 +81,7 @@ def test_rows_of_grouped_heads_lie_in_a_blocks_memory(tmp_path: Path) -> None:
     check(tmp_path, 2, 90, 2, program="llama_tiny.lisp", cached=True, context=96, layers=2)
 
 
-@pytest.mark.parametrize("kind", ["int8", "q8_0"])
+@pytest.mark.parametrize("kind", ["int8", pytest.param("q8_0", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("program", "options"), [("gpt2.lisp", ""), pytest.param("llama_tiny.lisp", WALKED, marks=pytest.mark.slow)]
 )

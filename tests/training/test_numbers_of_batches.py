@@ -57,6 +57,8 @@ FORMS = {
     "a softmax of columns": "(let [e (exp (- x (maximum (transposed x))))] (/ e (columns e)))",
     "the rows of the largest": "(* x (+ 1.0 (cast (argmax (transposed x)) f32)))",
 }
+DOUBLES = ("one of many least", "rows of all of it", "the largest of columns", "the rows of the largest")
+"""Of others that are divided in the same way."""
 WEIGHTS = {"table": (20, 8), "w": (8, 8), "b": (8,)}
 SLOW = NUMBERS | {"lr": 1e-3, "min-lr": 1e-4}
 """Columns that are normed have biases without an effect: AdamW moves those by the signs of roundings, as far as it
@@ -87,7 +89,7 @@ def losses(program: Path, weights: Weights, batches: list[tuple[np.ndarray, ...]
     return [work(None)] if devices == 1 else together(devices, work)
 
 
-@pytest.mark.parametrize("what", FORMS)
+@pytest.mark.parametrize("what", [pytest.param(n, marks=[pytest.mark.slow] if n in DOUBLES else []) for n in FORMS])
 def test_numbers_of_the_whole_batch_are_those_of_one_device(tmp_path: Path, what: str) -> None:
     program = tmp_path / "numbers.lisp"
     program.write_text(PROGRAM.replace("FORM", FORMS[what]))
