@@ -117,15 +117,6 @@ class TeamSums:
             value = b.vector_of([b.lane_of(total, e) for e in elements])
             b.store(value, memory, [team, row, b.add(lanes.result_column, tile * lanes.unit.columns)])
 
-    def _write_log_sum(
-        self, block: BlockRows, kernel: ir.Operation, row: Index, top: ir.Value, total: ir.Value, writes: ir.Value
-    ) -> None:
-        natural = b.binary("arith.mulf", top, b.constant(1 / LOG2_E, b.f32()))
-        at = b.add(block.first, row)
-        place = block.place(at)
-        live = b.both(writes, block.inside(at))
-        b.if_live(live, lambda: store_log_sum(kernel, block.attention, place, natural, total))
-
     def _add_up(self, sums: ir.Value, facts: ir.Value, block: BlockRows, kernel: ir.Operation, thread: Index) -> None:
         threads = self.count * self.rows // 16 * block.target.subgroup
         each, attention = self.width // WIDTH, block.attention
@@ -133,11 +124,12 @@ class TeamSums:
 
         def store(row: Index, column: Index) -> None:
             shares, top, total = self._shares(facts, row, block.target)
+            place = block.place(b.add(block.first, row))
             if attention.log_sum:
-                self._write_log_sum(block, kernel, row, top, total, b.equal(column, 0))
+                b.if_then(b.equal(column, 0), lambda: _write_log_sum(kernel, attention, place, top, total))
             own = [b.load(sums, [team, row, column], WIDTH) for team in range(self.count)]
             parts = [b.binary("arith.mulf", x, b.splat(n, WIDTH)) for x, n in zip(own, shares, strict=True)]
-            where = attention.out.index(block.place(b.add(block.first, row)), None, column)
+            where = attention.out.index(place, None, column)
             store_result(kernel, attention, tree("arith.addf", parts), where)
 
         for skipped in range(0, vectors, threads):
@@ -150,6 +142,14 @@ class TeamSums:
 def _is_first(lanes: Lanes) -> ir.Value:
     """Whether a lane is the first of those that hold a row."""
     return b.equal(lanes.result_column, 0)
+
+
+def _write_log_sum(
+    kernel: ir.Operation, attention: Attention, place: list[Index], top: ir.Value, total: ir.Value
+) -> None:
+    """top: times log2 e, as rows hold it."""
+    natural = b.binary("arith.mulf", top, b.constant(1 / LOG2_E, b.f32()))
+    store_log_sum(kernel, attention, place, natural, total)
 
 
 def write_rows(
@@ -174,11 +174,8 @@ def write_rows(
                 where = [*start[:-1], b.add(start[-1], n * lanes.unit.columns)]
                 store_result(kernel, attention, value, where)
 
-        def write_log_sum(place: Any = places[i], top: ir.Value = top, total: ir.Value = total) -> None:
-            natural = b.binary("arith.mulf", top, b.constant(1 / LOG2_E, b.f32()))
-            store_log_sum(kernel, attention, place, natural, total)
-
         live = None if inside is None else inside[i]
         b.if_live(live, write)
         if attention.log_sum:
-            b.if_live(b.both(b.equal(lanes.result_column, 0), live), write_log_sum)
+            write_sum = partial(_write_log_sum, kernel, attention, places[i], top, total)
+            b.if_live(b.both(_is_first(lanes), live), write_sum)

@@ -51,7 +51,7 @@ class TileGrid:
     @property
     def steps(self) -> int:
         """Of k, that a block has of a tile."""
-        return -(-self.product.inner // (self.step * self.tiling.splits))
+        return self.tiling.steps(self.product.inner, self.step)
 
     @property
     def step(self) -> int:

@@ -197,22 +197,21 @@ class TextProducts:
 
         def quad(number: Word) -> None:
             values = c.load_reals(launch.place(source) + number * 16, 4)
-            for place, words in parts_of_quad(number // quads, number % quads, values):
-                c.store_words(launch.place(name) + place, words)
+            store_parts(launch.place(name), number // quads, number % quads, values)
 
         for_threads(launch, launch.layout.texts * quads, quad)
         self.meet()
 
 
-def parts_of_quad(text: Word, quad: Word, values: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
-    """Four neighbouring numbers of a text as parts of an operand, and where in it they lie: for each step of 16 a
-    matrix of each part's first and second half, whose rows, one for a text, are changed for each other so that
-    neighbouring steps' lie in different banks."""
+def store_parts(place: Word, text: Word, quad: Word, values: Sequence[Word]) -> None:
+    """Four neighbouring numbers of a text as parts of an operand: for each step of 16 a matrix of each part's first and
+    second half, whose rows, one for a text, are changed for each other so that neighbouring steps' lie in different
+    banks."""
     step, half = quad // 4, quad // 2 & 1
     row = text ^ half ^ ((step & 3) << 1)
-    to = step * STEP_BYTES + half * MATRIX_BYTES + row * 16 + (quad & 1) * 8
-    pairs = zip(c.split(*values[:2]), c.split(*values[2:]), strict=True)
-    return [(to + number * PART_BYTES, list(pair)) for number, pair in enumerate(pairs)]
+    to = place + (step * STEP_BYTES + half * MATRIX_BYTES + row * 16 + (quad & 1) * 8)
+    for number, pair in enumerate(zip(c.split(*values[:2]), c.split(*values[2:]), strict=True)):
+        c.store_words(to + number * PART_BYTES, pair)
 
 
 def for_threads(launch: TextsLaunch, count: int, body: Callable[[Word], None]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -21,7 +22,7 @@ from lispgpt.passes.plan.sharded_launch import Copied, lanes, moments_of
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.texts_launch import TextsLaunch
 from lispgpt.passes.plan.texts_layout import QUADS_OF_TURN
-from lispgpt.passes.plan.texts_products import TextProducts, both_of, parts_of_quad
+from lispgpt.passes.plan.texts_products import TextProducts, both_of, store_parts
 
 
 def marked(line: Sequence[Word], mark: Word) -> list[Word]:
@@ -166,11 +167,7 @@ class Stream:
         self.products.meet()
 
     def _leave(self, line: _Line, made: list[Word]) -> None:
-        def store() -> None:
-            for place, words in parts_of_quad(line.text, self.quad, made):
-                c.store_words(self.launch.place("x") + place, words)
-
-        if_there(line.works, store)
+        if_there(line.works, partial(store_parts, self.launch.place("x"), line.text, self.quad, made))
 
     def leave_moments(self, numbers: list[Word]) -> None:
         """The sums of a part's numbers of each text, and of their squares."""

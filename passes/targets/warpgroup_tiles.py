@@ -92,6 +92,10 @@ class Tiling:
         row_tiles = -(-rows // (self.rows * self.pair)) * self.pair
         return row_tiles * -(-outputs // self.outputs) * self.splits
 
+    def steps(self, inner: int, step: int) -> int:
+        """Of so many of k, that a block has of its tile."""
+        return -(-inner // (step * self.splits))
+
     def stage_bytes(self, shape: Shape, inner: int) -> int:
         return inner * (shape.left_bytes * self.rows + 2 * self.outputs)
 
@@ -189,8 +193,7 @@ def one_wave(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
     """Whether there is a block for each tile."""
     if tiling.shares is not None:
         return False
-    blocks = tiling.blocks(shape.rows, shape.outputs) * shape.batches
-    return tiling.splits > 1 or blocks <= target.cores_for(tiling.cluster)
+    return tiling.splits > 1 or _waves(tiling, shape, target) == 1
 
 
 def staging_bytes(tiling: Tiling, shape: Shape, target: Gpu) -> int:
@@ -220,7 +223,7 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
     waves = _waves(tiling, shape, target)
     area = tiling.rows * tiling.outputs
     multiply = unit.inner * shape.parts * area / (0.937 * unit.multiply_adds) * (1 + 8 / tiling.outputs)
-    steps = -(-shape.inner // (unit.inner * tiling.splits))
+    steps = tiling.steps(shape.inner, unit.inner)
     if tiling.warpgroups == 1:
         return _cost_of_one(tiling, shape, target, multiply)
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
@@ -251,7 +254,7 @@ def _cost_of_one(tiling: Tiling, shape: Shape, target: Gpu, multiply: float) -> 
     unit, area = target.warpgroup, tiling.rows * tiling.outputs
     assert unit is not None
     blocks = tiling.blocks(shape.rows, shape.outputs) * shape.batches
-    steps = -(-shape.inner // (unit.inner * tiling.splits))
+    steps = tiling.steps(shape.inner, unit.inner)
     nbytes = shape.left_bytes * min(tiling.rows, shape.rows) + 2 * min(tiling.outputs, shape.outputs)
     step = max(multiply + 50, 290, unit.inner * nbytes * blocks / 8000)
     step += 280 if shape.splits_left else 0
