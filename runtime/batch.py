@@ -21,8 +21,9 @@ from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
 
-STEPS_AHEAD = 4
-"""Steps that are launched ahead of what is read: those of a text that has ended are for nothing."""
+STEPS_AHEAD, TOGETHER_AHEAD = 4, 8
+"""Steps that are launched ahead of what is read, and those of an entry that does several by one launch: those of a text
+that has ended are for nothing."""
 
 
 class Batch:
@@ -122,7 +123,8 @@ class Batch:
             yield self.session.result(self.entry, named)
             return
         self.session.put(self.entry, inputs)
-        ahead = STEPS_AHEAD if self.entry.repeatable else 1
+        ahead = STEPS_AHEAD if self.entry.repeats is None else TOGETHER_AHEAD
+        ahead = ahead if self.entry.repeatable else 1
         most = min(text.generator.context - text.generator.position for text in texts)
         count = min(most, self._until_places([text.room for text in texts]))
 

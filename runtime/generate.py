@@ -29,7 +29,7 @@ from lispgpt.runtime.decoding import (
     step_inputs,
     taking_in,
 )
-from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.devices.base import RUNS_AHEAD
 from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup
 from lispgpt.runtime.near_ties import NearTies, report_of
 from lispgpt.runtime.plan.plan import Entry
@@ -227,7 +227,7 @@ class Generator:
             return
         self.session.put(*self.step(self.position))
         # Runs ahead of what is read only write over their own rows: a state that adds up would keep them.
-        ahead = (READS_AHEAD if self.drafts is None else STEPS_BEFORE_DRAFTS) if decoder.repeatable else 1
+        ahead = (RUNS_AHEAD if self.drafts is None else STEPS_BEFORE_DRAFTS) if decoder.repeatable else 1
 
         def goes_on() -> bool:
             return self.session.holder is self and not self.parted and not self._draft(room - 1)

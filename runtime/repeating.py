@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
-from lispgpt.runtime.devices.base import READS_AHEAD, Device
+from lispgpt.runtime.devices.base import LAUNCHES_AHEAD, READS_AHEAD, Device
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.plan.plan import Buffer, Entry, Repeats
 
@@ -42,58 +42,56 @@ class Repeated:
     def results(self, entry: Entry, name: str, count: int, ahead: int) -> Iterator[np.ndarray]:
         """A result of each of `count` runs, of which at most `ahead` are launched ahead of the reading."""
         repeats = entry.repeats
-        if repeats is not None and name in repeats.kept:
-            each = max(1, min(repeats.most, ahead, count))
-            if each > 1:
-                yield from self._together(entry, repeats, repeats.kept[name], count // each, each, ahead)
-                count %= each
-        several = self.executables.several(entry, name, min(ahead // 2, count))
-        if several is not None:  # half of what may be ahead by one launch, so that the next is there when it ends
+        most = ahead // LAUNCHES_AHEAD
+        if repeats is not None and name in repeats.kept and (each := min(repeats.most, most)) > 1:
+            yield from self._together(entry, repeats, repeats.kept[name], count, each)
+            return
+        several = self.executables.several(entry, name, min(most, count))
+        if several is not None:
             launches, count = divmod(count, several.runs)
-            at_once = min(ahead // several.runs, READS_AHEAD)
-            launch = several.executable, several.buffer, several.room, several.runs
-            for kept in self._launched(*launch, launches, at_once):
+            at_once = max(LAUNCHES_AHEAD, min(ahead, READS_AHEAD) // several.runs)
+            launch = several.executable, several.buffer, several.room
+            for kept in self._launched(*launch, [several.runs] * launches, at_once):
                 yield from several.each(kept)
-        yield from self._alone(entry, entry.results[name], count, min(ahead, READS_AHEAD), 1)
+        yield from self._alone(entry, entry.results[name], [1] * count, min(ahead, READS_AHEAD))
 
-    def _together(
-        self, entry: Entry, repeats: Repeats, place: str, launches: int, each: int, ahead: int
-    ) -> Iterator[np.ndarray]:
-        """What a buffer keeps of each run of launches of several."""
+    def _together(self, entry: Entry, repeats: Repeats, place: str, count: int, each: int) -> Iterator[np.ndarray]:
+        """What a buffer keeps of each of `count` runs, by launches of so many; the last one may have fewer."""
+        runs = [min(each, count - first) for first in range(0, count, each)]
         try:
-            for kept in self._alone(entry, place, launches, max(1, min(ahead // each, READS_AHEAD)), each):
-                yield from kept[:each]
+            for done, kept in zip(runs, self._alone(entry, place, runs, LAUNCHES_AHEAD), strict=False):
+                yield from kept[:done]
         finally:
             tell(self.device, self.buffers, self.told, repeats, 1)
 
-    def _alone(self, entry: Entry, place: str, launches: int, ahead: int, runs: int) -> Iterator[np.ndarray]:
-        """What a buffer has after each launch of the entry itself, which is so many runs."""
+    def _alone(self, entry: Entry, place: str, runs: Sequence[int], ahead: int) -> Iterator[np.ndarray]:
+        """What a buffer has after each launch of the entry itself.  runs: of each."""
         declared = self.declared[place]
 
         def room() -> np.ndarray:
             return np.empty(declared.shape, find_dtype(declared.dtype).numpy)
 
         executable = self.executables.of(entry)
-        yield from self._launched(executable, self.buffers[place], room, runs, launches, ahead, entry.repeats)
+        yield from self._launched(executable, self.buffers[place], room, runs, ahead, entry.repeats)
 
     def _launched(
         self,
         executable: Any,
         buffer: Any,
         room: Callable[[], np.ndarray],
-        runs: int,
-        launches: int,
+        runs: Sequence[int],
         ahead: int,
         repeats: Repeats | None = None,
     ) -> Iterator[np.ndarray]:
-        """What a buffer has after each launch; room: makes what it is read into."""
-        waiting = self.waiting
-        for number in range(launches):
-            while len(waiting) < ahead and number + len(waiting) < launches and self.more():
+        """What a buffer has after each launch; room: makes what it is read into.  runs: of each launch."""
+        waiting, begun = self.waiting, 0
+        for _ in runs:
+            while len(waiting) < ahead and begun < len(runs) and self.more():
                 if repeats is not None:
-                    tell(self.device, self.buffers, self.told, repeats, runs)
-                self.before(runs)
+                    tell(self.device, self.buffers, self.told, repeats, runs[begun])
+                self.before(runs[begun])
                 waiting.append(self.device.launch_reading(executable, buffer, room()))
+                begun += 1
             if not waiting:
                 return
             yield waiting.popleft()()

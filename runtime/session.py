@@ -18,7 +18,7 @@ from lispgpt.runtime.buffers import input_buffers, shareable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, settled
-from lispgpt.runtime.devices.base import INPUT_BYTES, READS_AHEAD, Device, Pieces
+from lispgpt.runtime.devices.base import INPUT_BYTES, RUNS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.held_weights import HeldWeights
 from lispgpt.runtime.making import Making
@@ -194,7 +194,7 @@ class Session:
         entry: Entry,
         result: str,
         count: int,
-        ahead: int = READS_AHEAD,
+        ahead: int = RUNS_AHEAD,
         more: Callable[[], bool] = lambda: True,
     ) -> Iterator[np.ndarray]:
         """Run an entry `count` times on what its inputs hold, which it may leave for itself; a result of each run.

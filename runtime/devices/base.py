@@ -24,6 +24,10 @@ from lispgpt.runtime.plan.plan import Entry
 READS_AHEAD, READ_LATER_BYTES = 16, 4096
 """How many reads may be unclaimed, and how much one reads at most while other work goes on."""
 
+RUNS_AHEAD, LAUNCHES_AHEAD = 32, 2
+"""How many runs of an entry may be launched ahead of what has been read, and in how many launches where one does
+several runs: the next one is there when one ends."""
+
 INPUT_BYTES = 1 << 20
 """Of an array that is copied in without waiting for what was launched, at most."""
 

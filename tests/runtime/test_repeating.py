@@ -28,7 +28,7 @@ class Counter:
     to be, ahead of it."""
 
     def __init__(self) -> None:
-        self.runs, self.unread, self.most_unread = 0, 0, 0
+        self.runs, self.unread, self.most_unread, self.read, self.most_launched = 0, 0, 0, 0, 0
         self.launches: list[int] = []
         self.announced: list[int] = []
         self.more = np.zeros(1, np.int32)
@@ -43,11 +43,12 @@ class Counter:
         self.launches.append(runs)
         assert self.announced == self.launches
         self.most_unread = max(self.most_unread, self.unread)
+        self.most_launched = max(self.most_launched, len(self.launches) - self.read)
         array.reshape(-1)[:] = -1
         array.reshape(-1)[: runs if buffer == "kept" else 1] = made if buffer == "kept" else made[-1:]
 
         def read() -> np.ndarray:
-            self.unread -= runs
+            self.unread, self.read = self.unread - runs, self.read + 1
             return array
 
         return read
@@ -80,8 +81,9 @@ def test_every_run_gives_its_result_in_order() -> None:
         found = [int(value.item()) for value in repeated(device, told).results(ENTRY, "next", count, ahead)]
         assert found == list(range(count)) and device.runs == count, seed
         assert device.most_unread <= ahead and device.more[0] == 0, seed
-        whole, rest = divmod(count, min(MOST, ahead, count))
-        assert device.launches == [min(MOST, ahead, count)] * whole + [1] * rest, seed
+        each = max(1, min(MOST, ahead // 2))
+        assert device.launches == [min(each, count - first) for first in range(0, count, each)], seed
+        assert device.most_launched >= min(2, ahead, len(device.launches)), "the next launch is there when one ends"
 
 
 @pytest.mark.parametrize("read", [1, 5])
