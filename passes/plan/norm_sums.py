@@ -11,7 +11,15 @@ from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import attribute, create_op, ir
-from lispgpt.ir.structure import kernel_functions, operations, strings, symbol_of
+from lispgpt.ir.structure import (
+    captured_values,
+    clone_with,
+    defining_op,
+    kernel_functions,
+    operations,
+    strings,
+    symbol_of,
+)
 from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.model.make_weights import maker_of
 from lispgpt.passes.model.weight_recipes import MADE
@@ -52,10 +60,9 @@ class NormSums:
         return add_argument(entry, name, type_)
 
     def _call(self, module: ir.Module, maker: ir.Operation, weights: list[ir.Value], made: ir.Value) -> None:
-        rows, depth = self.product.rows, self.product.depth
-        types = [ir.MemRefType.get(shape, kind) for shape, kind in
-                 (([rows, depth], ir.BF16Type.get()), ([depth], b.f32()), ([rows], b.f32()))]  # fmt: skip
-        callee = _kernel(module, *types)
+        rows, callee = self.product.rows, self._kernel(module)
+        types = [ir.MemRefType.get([count], b.f32()) for count in (self.product.depth, rows)]
+        types.insert(0, self._weights.type)
         own = self.product.weights
         with ir.InsertionPoint(operations(maker.regions[0].blocks[0])[-1]), maker.location:
             for layer in range(self.layers):
@@ -66,25 +73,58 @@ class NormSums:
                     views = [b.emit("memref.view", [m, b.as_value(start)], [type_]) for m, start, type_ in places]
                     create_op("func.call", views, [], {"callee": ir.FlatSymbolRefAttr.get(callee)})
 
+    @property
+    def _weights(self) -> ir.Value:
+        """The product's kernel's argument that has its weights."""
+        *_, (_, number) = self.product.sites
+        return self.product.kernel.regions[0].blocks[0].arguments[number]
 
-def _kernel(module: ir.Module, weights: ir.Type, vector: ir.Type, sums: ir.Type) -> str:
-    """The name of the kernel that makes sums of rows, which the module gets where it has none."""
-    name = f"sums_of_rows_{'x'.join(map(str, weights.shape))}"
-    if all(symbol_of(kernel) != name for kernel in kernel_functions(module)):
-        w, v, s = (ir.RankedTensorType.get(t.shape, t.element_type) for t in (weights, vector, sums))
+    def _kernel(self, module: ir.Module) -> str:
+        """The name of the kernel that makes sums of rows, which the module gets where it has none."""
+        product = self.product
+        name = f"sums_of_rows_{product.rows}x{product.depth}_{product.kind}"
+        if any(symbol_of(kernel) == name for kernel in kernel_functions(module)):
+            return name
+        found = next(op for op in operations(product.kernel.regions[0].blocks[0]) if op.name == "linalg.contract")
+        memory, numbers = self._weights.type, found.operands[1]
+        vector, sums = f"{product.depth}xf32", f"{product.rows}xf32"
         maps = "affine_map<(r, k) -> (r, k)>, affine_map<(r, k) -> (k)>, affine_map<(r, k) -> (r)>"
         kernel = ir.Operation.parse(
-            f"""func.func private @{name}(%w: {weights}, %v: {vector}, %s: {sums})
+            f"""func.func private @{name}(%w: {memory}, %v: memref<{vector}>, %s: memref<{sums}>)
                 attributes {{kernel = "contraction", tied = [-1], access = ["read", "read", "write"]}} {{
-              %0 = bufferization.to_tensor %w restrict : {weights} to {w}
-              %1 = bufferization.to_tensor %v restrict : {vector} to {v}
+              %0 = tensor.empty() : {numbers.type}
+              %1 = bufferization.to_tensor %v restrict : memref<{vector}> to tensor<{vector}>
               %zero = arith.constant 0.0 : f32
-              %2 = tensor.empty() : {s}
-              %3 = linalg.fill ins(%zero : f32) outs(%2 : {s}) -> {s}
-              %4 = linalg.contract indexing_maps = [{maps}] ins(%0, %1 : {w}, {v}) outs(%3 : {s}) -> {s}
-              bufferization.materialize_in_destination %4 in restrict writable %s : ({s}, {sums}) -> ()
+              %2 = tensor.empty() : tensor<{sums}>
+              %3 = linalg.fill ins(%zero : f32) outs(%2 : tensor<{sums}>) -> tensor<{sums}>
+              %4 = linalg.contract indexing_maps = [{maps}] ins(%0, %1 : {numbers.type}, tensor<{vector}>)
+                outs(%3 : tensor<{sums}>) -> tensor<{sums}>
+              bufferization.materialize_in_destination %4 in restrict writable %s
+                : (tensor<{sums}>, memref<{sums}>) -> ()
               return
             }}"""
         )
+        body = kernel.regions[0].blocks[0]
+        first, mapping = operations(body)[0], {self._weights: body.arguments[0]}
+        with ir.InsertionPoint(first), found.location:
+            for op in _made_of(numbers):
+                clone_with(op, mapping)
+        first.results[0].replace_all_uses_with(mapping[numbers])
+        first.erase()
         ir.InsertionPoint.at_block_begin(module.body).insert(kernel)
-    return name
+        return name
+
+
+def _made_of(value: ir.Value) -> list[ir.Operation]:
+    """The ops of a body that compute a value, in their order."""
+    found: set[ir.Operation] = set()
+
+    def add(value: ir.Value) -> None:
+        op = defining_op(value)
+        if op is not None and op not in found:
+            found.add(op)
+            for read in (*op.operands, *captured_values(op)):
+                add(read)
+
+    add(value)
+    return [op for op in operations(defining_op(value).block) if op in found]

@@ -11,10 +11,10 @@ Before:                                          After:
 The rule by which work is shared is that of tensor-parallel training: what a product has in rows the next one sums over,
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
 layer: in memory, in whole numbers that count who has added to them (kernels/counted_sums.py).  Who brings, multiplies,
-finishes and exchanges is in sharded_*.py.  A step of several texts, 8 at most, has the same chain, but other roles:
-warps multiply the weights they hold by all texts at once, rank r of a cluster attends for text r, and what clusters add
-is summed up once for all (texts_*.py).  Their norms come behind the products, by sums that are made of weights once
-(norm_sums.py).
+finishes and exchanges is in sharded_*.py.  A step of several
+texts, 8 at most, has the same chain, but other roles: warps multiply the weights they hold by all texts at once, rank r
+of a cluster attends for text r, and what clusters add is summed up once for all (texts_*.py).  Norms come behind the
+products, by sums that are made of weights once (norm_sums.py).
 
 Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
 the chip has no clusters and bulk copies, and where that is modelled to be as fast or to save little.
@@ -164,9 +164,8 @@ def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
     layout.packed_at = {name: len(arguments) + i for i, name in enumerate(layout.packed)}
     for name, packed in layout.packed.items():
         found[layout.packed_at[name]] = layout.layers_of(name) * packed.parts * packed.part, READ
-    if isinstance(layout, TextsLayout):
-        layout.sums_at = dict(enumerate(layout.norm_sums, len(arguments)))
-        found |= {number: (sums.nbytes, READ) for number, sums in layout.sums_at.items()}
+    layout.sums_at = dict(enumerate(layout.norm_sums, len(arguments) + len(layout.packed)))
+    found |= {number: (sums.nbytes, READ) for number, sums in layout.sums_at.items()}
     return found
 
 
@@ -184,7 +183,7 @@ def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: Shard
     chain = layout.chain
     for packed_name, packed in layout.packed.items():
         packed.add_to(entry, layout.layers_of(packed_name), layout.columns)
-    for sums in layout.norm_sums if isinstance(layout, TextsLayout) else []:
+    for sums in layout.norm_sums:
         sums.add_to(module, entry)
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     results = [series.buffer for series in chain.chosen]

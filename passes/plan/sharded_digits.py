@@ -86,9 +86,6 @@ class Digits(Side):
     def count_scales(self, steps: int) -> int:
         return self.weights.shared(steps, self.launch.layout.width // DEEP)[1]
 
-    def as_parts(self, weights: Iterable[Fragment]) -> Iterator[Fragment]:
-        return (PackedWeights.widened(both[i : i + 2]) for both in weights for i in (0, 2))
-
     def none(self, steps: int) -> list[Word]:
         return [real(0.0)]
 

@@ -11,17 +11,17 @@ from contextlib import ExitStack
 from functools import partial
 from math import prod
 
-from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, added, each, either, if_there, lesser, when, word
+from lispgpt.passes.kernels.words import Word, added, each, if_there, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
-from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, moments_of, preload
+from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, moments_of, preload
 from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
 from lispgpt.passes.plan.sharded_merge import merge
+from lispgpt.passes.plan.sharded_norm_sums import load_sums, normed
 from lispgpt.passes.plan.sharded_products import PAIR, parts_of_pair
 from lispgpt.passes.plan.sharded_residual import sums_across
 from lispgpt.passes.plan.sharded_sharing import Sharing
@@ -57,67 +57,38 @@ class Finisher:
         launch, chain = self.launch, self.launch.chain
         position = launch.position + run
         with finished(launch, chain.into, layer) as made:
-            self._queries(run, layer, made)
+            self._queries(layer, made)
         nbytes = RANKS * launch.layout.each * (4 * launch.layout.depth + 8)
         when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
         c.meet(PARTS, TWO_ROLES)
         merge(launch, position, launch.at_layer(run, layer))
         c.pass_by(ATTENDED, THREE_ROLES)
         with ExitStack() as stack:
-            self._hidden(run, layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
+            self._hidden(layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
 
     def _row_sums(
-        self, product: Sharing, name: str, rows: Sequence[Word], norm: NormWeights, fixed: Word, run: Word
+        self, sharing: Sharing, name: str, rows: Sequence[Word], norm: NormWeights, known: Sequence[Sequence[Word]]
     ) -> list[Word]:
-        """Rows of the product of the normed stream.  fixed: where their sums of the norm's own weights are kept."""
-        kept = [self._kept(norm, fixed + r * 2) for r in rows]
+        """Rows of a product of the normed stream.  known: of each, sums of the norm's own weights."""
         moments, there = self._moments(norm), self.launch.place("moments")
         when(self.launch.lane == 0, lambda: c.store_words(there, moments))  # else they are made behind the barrier
         c.meet(SUMS, TWO_ROLES)
         mean, factor = c.load_reals(there, 2)
         place = self.launch.place(name)
-        found = []
-        for row, both in zip(rows, kept, strict=True):
-            total = self._sum(product, place + row * 4, 0)
-            if both:
-                make = partial(self._made, product, place + row * 4, fixed + row * 2)
-                gamma, beta = either(run == 0, "ff", make, partial(list, both))
-                total = total - mean * gamma if norm.centred else total
-                total = factor * total + beta if norm.beta is not None else factor * total
-            else:
-                total = factor * total
-            found.append(total)
-        return found
+        totals = [self._sum(sharing, place + row * 4) for row in rows]
+        return [normed(norm, total, sums, mean, factor) for total, sums in zip(totals, known, strict=True)]
 
     @staticmethod
-    def _sum(sharing: Sharing, start: Word, kind: int) -> Word:
+    def _sum(sharing: Sharing, start: Word) -> Word:
         step = 4 * 8 * sharing.all
-        places = [start + step * (kind * sharing.slices + i) for i in range(sharing.slices)]
-        return added([c.load_reals(place, 1)[0] for place in places])
-
-    def _kept(self, norm: NormWeights, index: Word) -> list[Word]:
-        """Sums of gamma and of beta, as an earlier run of the launch has left them; none where there are none."""
-        if not norm.centred and norm.beta is None:
-            return []
-        return [number.bits() for number in lanes(b.load(self.launch.exchange, [index.index()], 2))]
-
-    def _made(self, sharing: Sharing, start: Word, index: Word) -> list[Word]:
-        found = [self._sum(sharing, start, kind) for kind in (1, 2)]
-        b.store(joined([number.bits() for number in found]), self.launch.exchange, [index.index()])
-        return found
+        return added([c.load_reals(start + step * i, 1)[0] for i in range(sharing.slices)])
 
     def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
         """What the ops behind a product make of a sum."""
         made.hold_product(value.value, place)
         return Word(made.reader.read(made.result, list(place)))
 
-    def _fixed(self, layer: Word, first: int) -> Word:
-        """Where a layer's rows keep what does not change from run to run: the number of a word."""
-        layout = self.launch.layout
-        block = self.launch.block * layout.layers + layer
-        return (block * layout.layer_rows + first) * 2 + layout.lines["fixed"] // 4
-
-    def _queries(self, run: Word, layer: Word, made: Copied) -> None:
+    def _queries(self, layer: Word, made: Copied) -> None:
         """A lane's rows of queries, keys or values, to all ranks."""
         launch, layout = self.launch, self.launch.layout
         count = 8 * layout.into_tiles
@@ -125,17 +96,19 @@ class Finisher:
         rows = [lesser(row, word(count - 1)) for row in lanes_]
         numbers = [(row // 8) * (8 * RANKS) + launch.rank * 8 + row % 8 for row in rows]
         last = word(launch.chain.into.rows - 1)
-        places = [[0, lesser(launch.row_of_heads(number), last).index()] for number in numbers]
+        columns = [lesser(launch.row_of_heads(number), last) for number in numbers]
+        places = [[0, column.index()] for column in columns]
         for place in places:
             preload(made, place, 1)
-        sums = self._row_sums(layout.into, "into_sums", rows, launch.chain.norms[0], self._fixed(layer, 0), run)
+        known = [load_sums(launch, launch.chain.into, layer, column) for column in columns]
+        sums = self._row_sums(layout.into, "into_sums", rows, launch.chain.norms[0], known)
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
             four = (number - launch.lane % 4) * 4, launch.of_neighbours([value], 4)
             if_there(there, partial(launch.send, "own", [four], 4))
 
-    def _hidden(self, run: Word, layer: Word, made: Sequence[Copied]) -> None:
+    def _hidden(self, layer: Word, made: Sequence[Copied]) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""
         launch, layout, chain = self.launch, self.launch.layout, self.launch.chain
         own = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
@@ -143,13 +116,14 @@ class Finisher:
         lanes_ = [launch.lane + 32 * turn for turn in range(-(-count // 32))]
         numbers = [lesser(number, word(count - 1)) if count % 32 else number for number in lanes_]
         last = word(chain.down.depth - 1)
-        places = [[0, lesser(own + number, last).index()] for number in numbers]
+        columns = [lesser(own + number, last) for number in numbers]
+        places = [[0, column.index()] for column in columns]
         for one in made:
             for place in places:
                 preload(one, place, 1)
         rows = [number + i * count for i in range(len(made)) for number in numbers]
-        fixed = self._fixed(layer, 8 * layout.into_tiles)
-        sums = self._row_sums(layout.up, "up_sums", rows, chain.norms[1], fixed, run)
+        known = [load_sums(launch, up, layer, column) for up in chain.ups for column in columns]
+        sums = self._row_sums(layout.up, "up_sums", rows, chain.norms[1], known)
         for turn, (lane, number, place) in enumerate(zip(lanes_, numbers, places, strict=True)):
             unit = self._finished(made[0], place, sums[turn])
             if len(made) > 1:

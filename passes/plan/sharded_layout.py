@@ -18,6 +18,7 @@ from math import lcm
 
 from lispgpt.passes.kernels.counted_sums import MOST_PARTS
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.plan.norm_sums import NormSums
 from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_ahead import AheadShapes
 from lispgpt.passes.plan.sharded_chain import Chain
@@ -58,7 +59,7 @@ class Layout:
     spread: a block has those of a text's positions whose number modulo this is its rank.  under_way: chunks that the
     stream brings at once.  threads: of a block.  entries: most probable tokens of a block that all others hear of in a
     draw.  brings: whether the warps that multiply bring what the ring has no room for ahead of the head.  awaited: what
-    its barriers beside the ring's are for."""
+    its barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the argument that has it."""
 
     spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
     awaited: tuple[str, ...] = ("own", "merged", "hidden_units", "rows", "read")
@@ -70,6 +71,7 @@ class Layout:
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
         self.heads, self.blocks, self.chain, self.texts = heads, blocks, chain, chain.texts
         self.ahead = AheadShapes.of(chain)
+        self.sums_at: dict[int, NormSums] = {}
         if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
             raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
         clusters = min(blocks // RANKS, MOST_PARTS) if chain.texts == 1 else blocks // RANKS
@@ -221,9 +223,11 @@ class Layout:
         return sharing.tiles * max(1, LINE // 16 // sharing.steps)
 
     @property
-    def layer_rows(self) -> int:
-        """Rows of a layer's products of rows in a block."""
-        return 8 * (self.into_tiles + self.up_tiles)
+    def norm_sums(self) -> list[NormSums]:
+        """What is made once of norms' weights."""
+        first, second, _ = self.chain.norms
+        of = [(self.chain.into, first), *((up, second) for up in self.chain.ups)]
+        return [NormSums(one, norm, self.layers) for one, norm in of if norm.centred or norm.beta is not None]
 
     def _place(self, near: int = 0) -> None:
         """Bytes from the start of a block's memory.  near: turns whose rows of the cache lie there."""
@@ -241,7 +245,6 @@ class Layout:
 
     def _sizes(self) -> dict[str, int]:
         """Bytes of what lies in a block's memory beside the ring's chunks."""
-        kinds = 3 if any(norm.centred or norm.beta is not None for norm in self.chain.norms[:2]) else 1
         packed = [name in self.packed for name in ("into", "up0", "head")]
         return {
             "rows": up_to(self.near * self.turn_bytes, SWIZZLED),
@@ -258,8 +261,8 @@ class Layout:
             "digits": 4 * self.width * any(packed),
             "units": 4 * self.width // SHARED_UNIT * any(packed),
             "token": 4,
-            "into_sums": 4 * kinds * self.into.slices * 8 * self.into.all,
-            "up_sums": 4 * kinds * self.up.slices * 8 * self.up.all,
+            "into_sums": 4 * self.into.slices * 8 * self.into.all,
+            "up_sums": 4 * self.up.slices * 8 * self.up.all,
             "out_sums": 4 * self.out.slices * self.sum_columns,
             "down_sums": 4 * self.down.slices * self.sum_columns,
             "best": 0 if self.draws else 16 * WARPS,
@@ -291,7 +294,6 @@ class Layout:
             "seen": 2 * 8 * self.width,
             "final": 8 * self.width,
             "best": 2 * 32 * self.blocks,
-            "fixed": RANKS * self.layer_clusters * self.layers * self.layer_rows * 8,
             "draws": 2 * TOLD * self.blocks * self.draws,
             "races": 2 * self.told_of_race * self.blocks * self.draws,
         }

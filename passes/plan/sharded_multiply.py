@@ -34,7 +34,7 @@ from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_products import Products
 from lispgpt.passes.plan.sharded_residual import Residual
 from lispgpt.passes.plan.sharded_ring import chunks_ahead
-from lispgpt.passes.plan.sharded_rows import RowProducts, Source, side_of
+from lispgpt.passes.plan.sharded_rows import RowProducts, side_of
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 from lispgpt.passes.plan.sharded_weights import weights_of
 
@@ -91,8 +91,8 @@ class Multipliers:
         launch = self.launch.again()
         layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
         wide = len(stream)
-        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), "into")
-        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), "up0")
+        into = Rows(products, layout.into, "into_sums", "into")
+        up = Rows(products, layout.up, "up_sums", "up0")
         out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", "out")
         down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", "down")
         with ExitStack() as stack:
@@ -170,21 +170,21 @@ class Multipliers:
 class Rows:
     """A product of rows, whose weights are loaded ahead where the layout holds them, or on the way."""
 
-    def __init__(self, products: Products, sharing: Sharing, source: Source, name: str) -> None:
-        self.sharing, self.source, self.whole = sharing, source, products.launch.layout.whole
+    def __init__(self, products: Products, sharing: Sharing, sums: str, name: str) -> None:
+        self.sharing, self.sums, self.whole = sharing, sums, products.launch.layout.whole
         self.side = side_of(products, name)
         self.rows = RowProducts(products, self.side)
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.rows.load(chunk, self.sharing, self.source)
+            self.loaded = self.rows.load(chunk, self.sharing)
 
     def multiply(self) -> None:
         if self.whole:
-            self.rows.multiply(self.loaded, self.source[2])
+            self.rows.multiply(self.loaded, self.sums)
         else:
-            self.rows.walk(self.chunk, self.sharing, self.source)
+            self.rows.walk(self.chunk, self.sharing, self.sums)
 
 
 class Columns:

@@ -3,8 +3,7 @@
 Warps have their weights in registers before the stream is there, where the layout holds a layer; otherwise they walk
 through the ring's chunks when it is.  Both halves of the depth take part at once: rows 0 to 7 of an instruction are
 these rows along the stream's first half, rows 8 to 15 the same along the second.  What fills an instruction's columns
-says a `Side`.  A norm's weights go through instructions before the stream is there: what the norm adds and subtracts is
-put in order afterwards (see sharded_finish.py).
+says a `Side`.  What the stream's norm adds and subtracts is put in order afterwards (see sharded_finish.py).
 """
 
 from __future__ import annotations
@@ -12,10 +11,8 @@ from __future__ import annotations
 from math import gcd
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, when, word
-from lispgpt.passes.plan.sharded_chain import NormWeights
+from lispgpt.passes.kernels.words import Word, each
 from lispgpt.passes.plan.sharded_digits import Digits
-from lispgpt.passes.plan.sharded_norm_sums import norm_sum
 from lispgpt.passes.plan.sharded_products import Loaded, Numbers, Products
 from lispgpt.passes.plan.sharded_sharing import Sharing
 from lispgpt.passes.plan.sharded_side import Parts, Side
@@ -23,8 +20,6 @@ from lispgpt.passes.plan.sharded_weights import ScaledWeights, weights_of
 
 AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
-Source = tuple[NormWeights, Word, str, Word]
-"""Of a product of rows: its norm, the layer, where its sums go, and which run of the launch it is."""
 
 
 def side_of(products: Products, name: str) -> Side:
@@ -37,8 +32,8 @@ class RowProducts:
     def __init__(self, products: Products, side: Side) -> None:
         self.products, self.side, self.launch = products, side, products.launch
 
-    def load(self, chunk: Word, sharing: Sharing, source: Source) -> Loaded:
-        """The chunk-th chunk and those behind it; in a launch's first run also what does not change."""
+    def load(self, chunk: Word, sharing: Sharing) -> Loaded:
+        """The chunk-th chunk and those behind it."""
         launch, layout, side = self.launch, self.launch.layout, self.side
         number, works = self.products.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
@@ -54,11 +49,9 @@ class RowProducts:
 
         count = side.count_scales(steps)
         found = self.products.load_where(works, steps // side.together, (count, 1), load)
-        loaded = Loaded(sharing, tile, part, works, *found)
-        self._fix(loaded, first, source)
-        return loaded
+        return Loaded(sharing, tile, part, works, *found)
 
-    def walk(self, chunk: Word, sharing: Sharing, source: Source) -> None:
+    def walk(self, chunk: Word, sharing: Sharing, sums: str) -> None:
         """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
 
         Every warp waits for every chunk, so that it sees every phase of their barriers."""
@@ -83,12 +76,9 @@ class RowProducts:
                 own = scales[begin * len(scales) // steps : -(-end * len(scales) // steps)]
                 right = side.operand(*some_of_it)
                 totals = side.add(numbers, right, own, totals)
-            numbers_ = side.load(base, first, steps, steps)
-            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, numbers_, scales)
-            self._fix(loaded, first, source)
             for slot, _ in slots:
                 self.products.release(slot, 1)
-            self._leave(loaded, totals, source[2])
+            self._leave(Loaded(sharing, turn * sharing.tiles + tile, part, works, ()), totals, sums)
 
         each(0, sharing.all // sharing.tiles, some)
 
@@ -97,21 +87,6 @@ class RowProducts:
         side, steps = self.side, loaded.sharing.steps
         right = side.operand(loaded.slice * steps, steps, steps)
         self._leave(loaded, side.add(loaded.numbers, right, loaded.scales, side.none(steps)), sums)
-
-    def _fix(self, loaded: Loaded, first: Word, source: Source) -> None:
-        if source[0].centred or source[0].beta is not None:
-            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source))
-
-    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source) -> None:
-        """Leave sums of gamma and beta for the finisher."""
-        norm, layer, sums, _ = source
-        rows = loaded.sharing.slices * 8 * loaded.sharing.all
-        weights = self.side.as_parts(loaded.numbers)
-        fixed = norm_sum(self.launch, norm, layer, first, weights, loaded.scales, loaded.sharing.steps)
-        part = self.products.part
-        kind = (part == 0).where(word(1), 2)
-        place = self._place(loaded, sums) + kind * (4 * rows)
-        self.products.when_works((part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
 
     def _leave(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
         own = self.side.whole(totals)

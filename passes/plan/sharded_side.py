@@ -47,10 +47,6 @@ class Side(ABC):
         """How many there are."""
 
     @abstractmethod
-    def as_parts(self, weights: Iterable[Fragment]) -> Iterator[Fragment]:
-        """Weights as BF16, step by step."""
-
-    @abstractmethod
     def none(self, steps: int) -> list[Word]:
         """A lane's sums of nothing, to which products of so many steps are to be added."""
 
@@ -94,9 +90,6 @@ class Parts(Side):
 
     def count_scales(self, steps: int) -> int:
         return 0
-
-    def as_parts(self, weights: Iterable[Fragment]) -> Iterator[Fragment]:
-        return iter(weights)
 
     def none(self, steps: int) -> list[Word]:
         return [w for chain in self.weights.chains(min(CHAINS, steps)) for w in chain]

@@ -13,7 +13,6 @@ from itertools import accumulate
 from math import lcm
 
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.plan.norm_sums import NormSums
 from lispgpt.passes.plan.sharded_layout import BARRIER_BYTES, LINE, RANKS, Layout
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 
@@ -70,7 +69,6 @@ class TextsLayout(Layout):
         return 0
 
     def _share_products(self, most: int) -> None:
-        self.sums_at: dict[int, NormSums] = {}
         if self.texts > MOST_TEXTS:
             raise Refused(f"{self.texts} texts are more than {MOST_TEXTS}")
         self.line_parts = -(-self.width // (4 * QUADS_OF_TURN))
@@ -111,13 +109,6 @@ class TextsLayout(Layout):
             "tokens": 4 * self.texts,
             "barriers": BARRIER_BYTES,
         }
-
-    @property
-    def norm_sums(self) -> list[NormSums]:
-        """What is made once of norms' weights.  sums_at: by the entry's argument that has it."""
-        first, second, _ = self.chain.norms
-        of = [(self.chain.into, first), *((up, second) for up in self.chain.ups)]
-        return [NormSums(one, norm, self.layers) for one, norm in of if norm.centred or norm.beta is not None]
 
     @property
     def quads(self) -> int:
