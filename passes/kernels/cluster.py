@@ -23,6 +23,12 @@ def wait(barrier: Any, parity: Any) -> None:
     TENSOR_COPIES.wait(word(barrier).value, word(parity).value)
 
 
+def lasts(barrier: Any, parity: Any) -> Word:
+    """Whether the phase of that parity is not over yet: 1 or 0."""
+    text = "{ .reg .pred over; mbarrier.test_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
+    return assembly(text, [barrier, parity], "r")[0]
+
+
 def expect(barrier: Any, nbytes: Any) -> None:
     """Arrive, and let the phase last until so many bytes have come."""
     TENSOR_COPIES.expect(word(barrier).value, word(nbytes).value)

@@ -11,7 +11,7 @@ Before:                                          After:
 The rule by which work is shared is that of tensor-parallel training: what a product has in rows the next one sums over,
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
 layer: in memory, in whole numbers that count who has added to them (kernels/counted_sums.py).  Who brings, multiplies,
-finishes and exchanges is in sharded_*.py.  A step of several
+finishes and exchanges is in sharded_*.py; one warp keeps matrix units awake (kernels/awake.py).  A step of several
 texts, 8 at most, has the same chain, but other roles: warps multiply the weights they hold by all texts at once, rank r
 of a cluster attends for text r, and what clusters add is summed up once for all (texts_*.py).  Norms come behind the
 products, by sums that are made of weights once (norm_sums.py).

@@ -10,6 +10,7 @@ from lispgpt.ir.access import set_access
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.awake import wait_awake
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import contract, set_launch
 from lispgpt.passes.kernels.refusal import Refused
@@ -20,7 +21,7 @@ from lispgpt.passes.plan.sharded_copies import weight_map
 from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, LINE, RANKS, STREAMER, Layout
+from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, KEEPER, LINE, RANKS, STREAMER, Layout
 from lispgpt.passes.plan.sharded_multiply import Multipliers
 from lispgpt.passes.plan.sharded_ring import chunks_ahead
 from lispgpt.passes.plan.sharded_sharing import WARPS
@@ -110,9 +111,15 @@ class ShardedKernel:
     def _roles(self, launch: Launch) -> None:
         """What warps do."""
         when(launch.warp == STREAMER, lambda: when(launch.lane == 0, Streamer(launch).emit))
-        when(launch.warp == EXCHANGER, lambda: Exchanger(launch).emit())
+        when(launch.warp == EXCHANGER, lambda: self._exchange(launch))
         when(launch.warp == FINISHER, Finisher(launch).emit)
         when(launch.warp < WARPS, Multipliers(launch).emit)
+        when(launch.warp == KEEPER, lambda: wait_awake(launch.barrier("ended"), word(0), launch.target.matrix_rest))
+
+    @staticmethod
+    def _exchange(launch: Launch) -> None:
+        Exchanger(launch).emit()
+        when(launch.lane == 0, lambda: c.arrive(launch.barrier("ended"), 1))
 
     def _clear(self, launch: Launch, thread: Word) -> None:
         """Zeros where operands have no part."""

@@ -34,8 +34,8 @@ STAGES_BESIDE_ROWS = 8
 """Chunks of weights that are in memory beside rows of the cache, where not a layer's."""
 SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
-STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
-THREADS = 32 * (WARPS + 3)
+STREAMER, EXCHANGER, FINISHER, KEEPER = range(WARPS, WARPS + 4)
+THREADS = 32 * (WARPS + 4)
 SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD, TOKEN, ROW, RACES, HEARD = range(1, 11)
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
 multiply; what is made ahead of the layers is there; the token to go on with is; the stream is; a draw's clocks are;
@@ -62,7 +62,7 @@ class Layout:
     its barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the argument that has it."""
 
     spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
-    awaited: tuple[str, ...] = ("own", "merged", "hidden_units", "rows", "read")
+    awaited: tuple[str, ...] = ("ended", "own", "merged", "hidden_units", "rows", "read")
 
     def __init__(
         self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int, rows: int

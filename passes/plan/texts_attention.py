@@ -10,6 +10,7 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.awake import wait_awake
 from lispgpt.passes.kernels.words import Word, each, if_there, when
 from lispgpt.passes.plan.sharded_attention import Earlier
 from lispgpt.passes.plan.sharded_launch import Copied, copied
@@ -92,6 +93,16 @@ class OwnRows:
         with ExitStack() as stack:
             made, normed = _read(stack, launch, layer)
             own = Own(launch, made, normed, launch.position_at(run), launch.text)
-            c.wait(launch.barrier("own"), launch.at_layer(run, layer))
+            self._await_own(launch.at_layer(run, layer))
             each(launch.warp - (SUMMER + 1), launch.layout.kv, own.attend, OWN_WARPS)
         c.pass_by(PARTS, THREADS + 32 * OWN_WARPS)
+
+    def _await_own(self, parity: Word) -> None:
+        """Wait for the rows.  Where each rank has a text the last warp, which has least to do, keeps matrix units awake
+        meanwhile; of 2 texts it makes no difference."""
+        barrier, rest = self.launch.barrier("own"), self.launch.target.matrix_rest // 2
+        if self.launch.has_text is not None:
+            c.wait(barrier, parity)
+            return
+        last = self.launch.warp == SUMMER + OWN_WARPS
+        b.either(last.value, lambda: wait_awake(barrier, parity, rest), lambda: c.wait(barrier, parity))

@@ -124,7 +124,8 @@ class Gpu(Target):
     subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the
     cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_, that
     blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers to the
-    next.
+    next.  matrix_rest: nanoseconds that a warp may sleep between two matrix instructions so that a core's units stay
+    awake (kernels/awake.py); 0: they do not sleep.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -169,6 +170,7 @@ class Gpu(Target):
     launch_seconds: float = 0.0
     exchange_seconds: float = 0.0
     cluster_seconds: float = 0.0
+    matrix_rest: int = 0
 
     def capabilities(self) -> dict[str, int]:
         return {

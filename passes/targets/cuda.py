@@ -135,6 +135,9 @@ the same steps, whose blocks tell each other by counters how far they are, 202 u
 HOPPER_CLUSTERS = 2.6e-6
 """Seconds from one exchange among clusters to the next, with what is done between them (see sharded_exchange.py)."""
 
+HOPPER_REST = 200
+"""Nanoseconds of sleep, which may last twice as long, where units sleep after 590 without an instruction."""
+
 H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
 
 HOPPER = Cuda(
@@ -168,6 +171,7 @@ CHIPS = {
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,
         cluster_seconds=HOPPER_CLUSTERS,
+        matrix_rest=HOPPER_REST,
     ),
 }
 DEFAULT_CHIP = "sm_90"

@@ -116,7 +116,7 @@ class BulkOps(ABC):
 
     def op_mbarrier(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         what = suffixes[0]
-        if what == "try_wait":
+        if what in ("try_wait", "test_wait"):  # who asks now and then is as one who asks once it is so
             self._try_wait(operands, lanes)
             return
         operands = tuple(o for o in operands if o != "_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +230,12 @@ def test_what_is_no_such_chain_stays_as_it_was(
 def test_a_chip_without_clusters_is_left_alone(tmp_path: Path) -> None:
     artifact = compiled(tmp_path, "cuda:sm_80")
     assert all(len(entry.launches) > 1 for entry in artifact.plan.entries)
+
+
+def test_a_warp_of_each_block_keeps_matrix_units_awake(tmp_path: Path) -> None:
+    """It alternates between an instruction and less sleep than after which units sleep; the interpreter has no time."""
+    code = compiled(tmp_path, "cuda:sm_90a", 2, "gpt2.lisp").code.decode()
+    (start,) = [m.start() for m in re.finditer("nanosleep", code)]
+    loop = code[code.rindex("test_wait", 0, start) : start]
+    nanoseconds = int(re.match(r"nanosleep.u32 (\d+)", code[start:]).group(1))  # type: ignore[union-attr]
+    assert loop.count("mma.sync") == 1 and 0 < 2 * nanoseconds < 590

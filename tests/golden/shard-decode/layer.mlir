@@ -832,7 +832,7 @@ func.func "sums_of_rows_384x128_bf16"
   1 tensor.empty
 func.func "decode_greedy_batch1_positions1_shared"
   access = ["read_write", "read_write", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read", "read_write", "write", "write", "write", "read", "read", "read_write", "read", "read_write", "read_write"]
-  block = [480, 1, 1]
+  block = [512, 1, 1]
   cluster = array<i32: 8, 1, 1>
   function_type = (memref<4xi8>, memref<4xi8>, memref<65536xi8>, memref<16384xi8>, memref<512xi8>, memref<512xi8>, memref<98304xi8>, memref<1536xi8>, memref<32768xi8>, memref<512xi8>, memref<512xi8>, memref<512xi8>, memref<131072xi8>, memref<2048xi8>, memref<131072xi8>, memref<512xi8>, memref<512xi8>, memref<512xi8>, memref<65536xi8>, memref<1024xi8>, memref<4xi8>, memref<12xi8>, memref<3072xi8>, memref<4096xi8>, memref<1568xi32>, memref<1xi32>, memref<16x1xi32>, memref<16x3xi32>) -> ()
   grid = [16, 1, 1]
@@ -845,12 +845,12 @@ func.func "decode_greedy_batch1_positions1_shared"
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   148 arith.addf
   7 arith.addf vector<2xf32>
-  698 arith.addi
+  701 arith.addi
   97 arith.andi
   261 arith.bitcast
-  12 arith.cmpf
-  147 arith.cmpi
-  1685 arith.constant
+  13 arith.cmpf
+  150 arith.cmpi
+  1696 arith.constant
   3 arith.divf
   77 arith.divui
   2 arith.extf vector<2xf32>
@@ -861,7 +861,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   37 arith.minsi
   60 arith.mulf
   322 arith.muli
-  10 arith.ori
+  11 arith.ori
   85 arith.remui
   131 arith.select
   28 arith.shli
@@ -880,8 +880,8 @@ func.func "decode_greedy_batch1_positions1_shared"
   65 gpu.shuffle
   1 gpu.thread_id
   138 llvm.call_intrinsic
-  284 llvm.extractvalue
-  411 llvm.inline_asm
+  288 llvm.extractvalue
+  417 llvm.inline_asm
   20 llvm.inttoptr
   8 math.absf
   22 memref.extract_aligned_pointer_as_index
@@ -890,11 +890,11 @@ func.func "decode_greedy_batch1_positions1_shared"
   38 memref.view
   2 nvvm.cluster.arrive
   2 nvvm.cluster.wait
-  52 scf.condition
+  53 scf.condition
   20 scf.for
-  88 scf.if
-  52 scf.while
-  175 scf.yield
+  91 scf.if
+  53 scf.while
+  180 scf.yield
   2 vector.bitcast vector<4xf32>
   22 vector.extract vector<2xf32>
   12 vector.extract vector<4xf32>
