@@ -16,7 +16,10 @@ ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.66
 QUARTER = (1.5707963705062866, -4.371138828673793e-8, -1.7151244994428829e-15)
 """Half of π in three parts, each as near to the rest as F32 comes."""
 NEAREST = 1.5 * 2**23
-"""Adding this to a small number and taking it away rounds to the nearest integer."""
+"""Adding this to a small number and taking it away rounds to the nearest integer, to some integer near it to a large
+one."""
+FAR = 2.0**30
+"""From which on F32 are multiples of four."""
 
 
 def sine(x: Number) -> Number:
@@ -29,28 +32,32 @@ def cosine(x: Number) -> Number:
 
 def _turned(x: Number, quarters: int) -> Number:
     """sin(x + quarters · π/2): ± the sine or cosine of what is left of x past its nearest multiple of π/2."""
-    whole, near, flat = _parts(x)
-    count = whole.whole() + quarters
+    count, near, flat = _parts(x)
+    count = count + quarters
     odd, half_turn = count.bit(0), count.bit(1)
     value = where(odd, flat, near)
     return where(half_turn, -value, value)
 
 
 def _parts(x: Number) -> tuple[Number, Number, Number]:
-    """How often π/2 goes into x, to the nearest, and the sine and the cosine of what is left."""
-    whole = x * (1 / QUARTER[0]) + NEAREST - NEAREST
-    rest = x
-    for part in QUARTER:
-        rest = fma(whole, -part, rest)
+    """How often π/2 goes into x, to the nearest and but for multiples of four, and the sine and the cosine of what is
+    left.  Past 10^6 one round leaves more than π/4, past 10^13 so do two: what is left is unknown then."""
+    rest, counts = x, []
+    for _ in range(2):
+        whole = rest * (1 / QUARTER[0]) + NEAREST - NEAREST
+        for part in QUARTER:
+            rest = fma(whole, -part, rest)
+        counts.append(whole.clamp(-FAR, FAR).whole())
+    rest = rest.clamp(-1.0, 1.0)
     square = rest * rest
     near = fma(polynomial(SIN, square) * square, rest, rest)
     flat = fma(square, -0.5, 1.0)
-    return whole, near, fma(polynomial(COS, square) * square, square, flat)
+    return counts[0] + counts[1], near, fma(polynomial(COS, square) * square, square, flat)
 
 
 def tangent(x: Number) -> Number:
-    whole, near, flat = _parts(x)
-    odd = whole.whole().bit(0)
+    count, near, flat = _parts(x)
+    odd = count.bit(0)
     return where(odd, -flat, near) / where(odd, near, flat)
 
 

@@ -9,7 +9,8 @@ Ensures: what is left of `math` on them is what chips have: fma, sqrt, absf, cop
 `shifted-bf16` no scalar bf16 is widened but by a shift, nor put into a vector but as a whole number, and on CPUs no f32
 is rounded to bf16 but by an instruction or as a whole number.  Errors are at most 2 units in the last place for exp,
 exp2, tanh, rsqrt and logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.
-sin, cos and tan are for arguments up to 10^6, near whose multiples of π/2 they are exact to 10^-7 of 1.
+sin, cos and tan are for arguments up to 10^6, near whose multiples of π/2 they are exact to 10^-7 of 1; up to 10^9 they
+are exact to 10^-5, and of all numbers sines and cosines are from -1 to 1.
 """
 
 from __future__ import annotations

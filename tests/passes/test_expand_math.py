@@ -183,6 +183,17 @@ def test_sines_are_near_up_to_its_limit(op: str, function: Callable[[np.ndarray]
     assert wrong[worst] <= 1.5e-7, f"{op}({x[worst]!r}) = {found[worst]!r}, not {wanted[worst]!r}"
 
 
+@pytest.mark.parametrize(("op", "function"), [("math.sin", np.sin), ("math.cos", np.cos)])
+def test_sines_of_large_numbers_are_sines(op: str, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    rng = seeded.rng()
+    x = (10 ** rng.uniform(6, 38.5, COUNT) * rng.choice([-1, 1], COUNT)).astype(np.float32)
+    x[: COUNT // 2] = 10 ** rng.uniform(6, 9, COUNT // 2)
+    x[-2:] = np.inf, -np.inf
+    found, wanted = compiled(op, 16, x), function(x[: COUNT // 2].astype(np.float64))
+    assert np.abs(found[: COUNT // 2] - wanted).max() < 1e-5
+    assert np.isnan(found[-2:]).all() and np.abs(found[:-2]).max() <= 1
+
+
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_rounding_to_bf16_where_no_instruction_does(lanes: int) -> None:
     """Every kind of number: to the nearest, halves to even, what is too large to infinity, and NaN to NaN."""
