@@ -55,7 +55,7 @@ TILINGS = (
 )
 """From the one that reuses most to the one that makes most blocks, and the same with shorter steps."""
 
-MOST_SINGLE_PARTS = 80
+MOST_SINGLE_PARTS = 60
 """So many bf16 parts of elements that were loaded one by one, each with its address, a thread's registers hold."""
 
 STATIC_SHARED_BYTES = 48 * 1024
