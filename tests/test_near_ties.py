@@ -146,7 +146,7 @@ def test_every_way_of_running_gives_the_same_tokens(made: str, request: pytest.F
     pytest.fail("nothing was to be decided")
 
 
-@pytest.mark.parametrize("made", [pytest.param("by_host", marks=pytest.mark.slow), "by_device"])
+@pytest.mark.parametrize("made", ["by_host", pytest.param("by_device", marks=pytest.mark.slow)])
 def test_so_do_penalties_which_report_on_the_tokens_that_were_decided(
     made: str, request: pytest.FixtureRequest
 ) -> None:

@@ -49,7 +49,7 @@ def _end(tokens: list[str], start: int) -> int:
     return len(tokens)
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_changed_example_is_evaluated_or_refused(part: int, tmp_path: Path) -> None:
     rng = seeded.rng()
     for example in EXAMPLES.glob("*.lisp"):

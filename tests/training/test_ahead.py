@@ -64,7 +64,7 @@ def assert_same(ours: Path, theirs: Path) -> None:
     "given",
     [
         pytest.param({"devices": 2}, marks=pytest.mark.slow),
-        {"accumulate": 3},
+        pytest.param({"accumulate": 3}, marks=pytest.mark.slow),
         {"devices": 2, "accumulate": 2, "shard_optimizer": True},
         pytest.param({"devices": 4, "accumulate": 2}, marks=pytest.mark.slow),
         pytest.param({"devices": 2, "target": "emulated:gfx1151", "batch": 2, "length": 4}, marks=pytest.mark.slow),
