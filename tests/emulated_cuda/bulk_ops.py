@@ -116,8 +116,8 @@ class BulkOps(ABC):
 
     def op_mbarrier(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         what = suffixes[0]
-        if what in ("try_wait", "test_wait"):  # who asks now and then is as one who asks once it is so
-            self._try_wait(operands, lanes)
+        if what in ("try_wait", "test_wait"):
+            self._try_wait(operands, lanes, self.races is not None or what == "test_wait")
             return
         operands = tuple(o for o in operands if o != "_")
         addresses = self.value(operands[0].strip("[]"), "u32")
@@ -151,8 +151,8 @@ class BulkOps(ABC):
             block, address = block // self.cluster * self.cluster + address // REMOTE - 1, address % REMOTE
         return block, address
 
-    def _try_wait(self, operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """Threads whose phase has not ended stay here until it has."""
+    def _try_wait(self, operands: tuple[str, ...], lanes: np.ndarray, gives_up: bool) -> None:
+        """Threads whose phase has not ended stay here until it has, or, where they may give up, until they do."""
         addresses, parities = self.value(operands[1].strip("[]"), "u32"), self.value(operands[2], "u32")
         over = np.zeros(lanes.size, bool)
         wanted = (self.block[lanes].astype(np.int64) << 32) | (addresses[lanes].astype(np.int64) << 1)
@@ -161,7 +161,7 @@ class BulkOps(ABC):
         over[lanes] = np.array(known)[which]
         self.write(operands[0], over, lanes)
         late = lanes & ~over
-        if self.races and self.rng.random() < 0.5:  # it may also give up, and say so
+        if gives_up and self.rng.random() < 0.5:
             late[:] = False
         self.stuck |= late
         self.awaited[late] = (self.block[late].astype(np.int64) << 32) | addresses[late].astype(np.int64)
