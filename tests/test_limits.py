@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -17,6 +18,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from lispgpt.base.child import Outcome, Reporter, compile_in_child, run_in_child
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.cli import main
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.binary import linker_toolkit
 from lispgpt.programs import launch
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
@@ -241,3 +244,17 @@ def test_so_few_open_files_that_the_shell_keeps_none_are_said(tmp_path: Path) ->
     words = ["bash", "-c", f"ulimit -n 12; {command}"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0 or b"(ulimit -n)" in done.stderr, done
+
+
+def test_a_compiled_programs_memory_is_given_back(tmp_path: Path) -> None:
+    """Of a process that compiles one program after another by itself."""
+    (tmp_path / "m.lisp").write_text("(entry logits [(x [8 64] f32)] (tanh x))\n")
+
+    def contexts() -> int:
+        gc.collect()
+        return sum(isinstance(one, ir.Context) for one in gc.get_objects())
+
+    before = contexts()
+    for _ in range(3):
+        compile_request(Request(tmp_path / "m.lisp", "cpu"), Observer())
+    assert contexts() == before

@@ -34,6 +34,7 @@ class Diagnostics:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._handler.detach()
+        self._handler = None  # it knows this object, which Python does not see: they would keep each other for ever
 
     def check(self) -> None:
         """Fail where a pass reported an error and nevertheless succeeded."""
