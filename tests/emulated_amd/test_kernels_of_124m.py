@@ -7,6 +7,7 @@ model's values that has the kernel's size.  What they do not write is filled in 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -132,6 +133,14 @@ class Checked:
                 np.testing.assert_allclose(found[there], right[there], rtol=0, atol=atol, err_msg=about)
         for found, right in written:
             found[...] = right
+
+
+@pytest.fixture(autouse=True, scope="module")
+def gives_back() -> Iterator[None]:
+    """The models' 700 MB, of which every child that the process starts later on would be a copy."""
+    yield
+    for cached in (artifact, model, Model.logits):
+        cached.cache_clear()
 
 
 @pytest.mark.parametrize("chip", ["drawn", *(pytest.param(chip, marks=pytest.mark.slow) for chip in CHIPS)])
