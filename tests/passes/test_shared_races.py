@@ -166,4 +166,4 @@ def test_loads_that_copies_may_overtake_are_found(tmp_path: Path) -> None:
     fence = "\tfence.proxy.async.shared::cta;\n"
     assert text.count(fence) > 1
     with pytest.raises(AssertionError, match=r"(?s)races\n.*ldmatrix.*\n  before\n.*cp\.async\.bulk"):
-        steps(replace(artifact, code=text.replace(fence, "").encode()), 1, tmp_path)
+        steps(replace(artifact, code=text.replace(fence, "").encode()), 2, tmp_path)
