@@ -123,8 +123,8 @@ class Batch:
             yield self.session.result(self.entry, named)
             return
         self.session.put(self.entry, inputs)
-        ahead = STEPS_AHEAD if self.entry.repeats is None else TOGETHER_AHEAD
-        ahead = ahead if self.entry.repeatable else 1
+        steps = STEPS_AHEAD if self.entry.repeats is None else TOGETHER_AHEAD
+        ahead = steps if self.entry.repeatable else 1
         most = min(text.generator.context - text.generator.position for text in texts)
         count = min(most, self._until_places([text.room for text in texts]))
 

@@ -84,14 +84,14 @@ class Repeated:
         repeats: Repeats | None = None,
     ) -> Iterator[np.ndarray]:
         """What a buffer has after each launch; room: makes what it is read into.  runs: of each launch."""
-        waiting, begun = self.waiting, 0
-        for _ in runs:
-            while len(waiting) < ahead and begun < len(runs) and self.more():
+        waiting = self.waiting
+        for number in range(len(runs)):
+            while len(waiting) < ahead and number + len(waiting) < len(runs) and self.more():
+                now = runs[number + len(waiting)]
                 if repeats is not None:
-                    tell(self.device, self.buffers, self.told, repeats, runs[begun])
-                self.before(runs[begun])
+                    tell(self.device, self.buffers, self.told, repeats, now)
+                self.before(now)
                 waiting.append(self.device.launch_reading(executable, buffer, room()))
-                begun += 1
             if not waiting:
                 return
             yield waiting.popleft()()

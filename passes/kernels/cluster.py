@@ -25,8 +25,7 @@ def wait(barrier: Any, parity: Any) -> None:
 
 def lasts(barrier: Any, parity: Any) -> Word:
     """Whether the phase of that parity is not over yet: 1 or 0."""
-    text = "{ .reg .pred over; mbarrier.test_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
-    return assembly(text, [barrier, parity], "r")[0]
+    return Word(TENSOR_COPIES.lasts(word(barrier).value, word(parity).value))
 
 
 def expect(barrier: Any, nbytes: Any) -> None:

@@ -107,24 +107,18 @@ class NormSums:
         body = kernel.regions[0].blocks[0]
         first, mapping = operations(body)[0], {self._weights: body.arguments[0]}
         with ir.InsertionPoint(first), found.location:
-            for op in _made_of(numbers):
-                clone_with(op, mapping)
+            _copy(numbers, mapping)
         first.results[0].replace_all_uses_with(mapping[numbers])
         first.erase()
         ir.InsertionPoint.at_block_begin(module.body).insert(kernel)
         return name
 
 
-def _made_of(value: ir.Value) -> list[ir.Operation]:
-    """The ops of a body that compute a value, in their order."""
-    found: set[ir.Operation] = set()
-
-    def add(value: ir.Value) -> None:
-        op = defining_op(value)
-        if op is not None and op not in found:
-            found.add(op)
-            for read in (*op.operands, *captured_values(op)):
-                add(read)
-
-    add(value)
-    return [op for op in operations(defining_op(value).block) if op in found]
+def _copy(value: ir.Value, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Emit what computes a value in another body.  mapping: what is there already; gets the value."""
+    if value in mapping:
+        return
+    op = defining_op(value)
+    for read in (*op.operands, *captured_values(op)):
+        _copy(read, mapping)
+    clone_with(op, mapping)

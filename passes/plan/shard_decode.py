@@ -183,7 +183,7 @@ def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: Shard
     chain = layout.chain
     for packed_name, packed in layout.packed.items():
         packed.add_to(entry, layout.layers_of(packed_name), layout.columns)
-    for sums in layout.norm_sums:
+    for sums in layout.sums_at.values():
         sums.add_to(module, entry)
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     results = [series.buffer for series in chain.chosen]

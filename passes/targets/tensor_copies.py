@@ -63,14 +63,14 @@ class TensorCopies:
 
     def wait(self, barrier: Index, parity: Index) -> None:
         """Until the phase of that parity has ended; on a barrier that is new, 1 has."""
-        text = "{ .reg .pred over; mbarrier.try_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
+        numbers = self.number(barrier), self.number(parity)
+        b.repeat([], lambda: (b.emit("arith.trunci", [self.lasts(*numbers, "try_wait")], [b.i1()]), []))
+
+    def lasts(self, barrier: Index, parity: Index, asks: str = "test_wait") -> ir.Value:
+        """Whether the phase of that parity has not ended: 1 or 0.  asks: at once, or "try_wait", after some time."""
+        text = f"{{ .reg .pred over; mbarrier.{asks}.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }}"
         operands = [self.number(barrier), self.number(parity)]
-
-        def again() -> tuple[ir.Value, list[ir.Value]]:
-            found = assembly(text, ["=r", "r", "r", "~{memory}"], operands, [b.i32()])
-            return b.emit("arith.trunci", found, [b.i1()]), []
-
-        b.repeat([], again)
+        return assembly(text, ["=r", "r", "r", "~{memory}"], operands, [b.i32()])[0]
 
     def prefetch(self, map_: ir.Value) -> None:
         """Start to bring a map to where copies read it; the first copy would wait for that."""
