@@ -24,6 +24,8 @@ JSON, VOCAB, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 CONFIGS = ("config.json", "generation_config.json")
 
 _ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>")
+_BEFORE = "a"
+"""A token that decoders leave as it is."""
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -85,8 +87,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def __init__(self, library: Library, byte_level: bool, ends: Sequence[int] = ()) -> None:
         library.no_truncation()
         library.no_padding()
-        self._library = library
-        self._added = {token: added.content.encode() for token, added in library.get_added_tokens_decoder().items()}
+        self._library, self._decoder = library, library.decoder
         self._bytes = {character: byte for byte, character in enumerate(byte_alphabet())}
         self.size = max(library.get_vocab().values(), default=-1) + 1
         self._byte_level = byte_level
@@ -110,15 +111,20 @@ class HuggingFaceTokenizer(Tokenizer):
         return tokens
 
     def decode_bytes(self, token: int) -> bytes:
-        if token in self._added:
-            return self._added[token]
         spelled = self._library.id_to_token(token) if 0 <= token < self.size else None
-        if spelled is not None and not self._byte_level:
-            byte = _BYTE.fullmatch(spelled)
-            return bytes([int(byte[1], 16)]) if byte else spelled.replace("\u2581", " ").encode()
-        if spelled is None or not all(character in self._bytes for character in spelled):
+        if spelled is None:
             return UNKNOWN
-        return bytes(self._bytes[character] for character in spelled)
+        if not self._byte_level:
+            byte = _BYTE.fullmatch(spelled)
+            return bytes([int(byte[1], 16)]) if byte else self._behind_another(spelled).encode()
+        if all(character in self._bytes for character in spelled):
+            return bytes(self._bytes[character] for character in spelled)
+        return spelled.encode()
+
+    def _behind_another(self, spelled: str) -> str:
+        """What the library's decoder makes of a token that does not begin a text: at its start a space is lost."""
+        decoded: str = self._decoder.decode([_BEFORE, spelled])
+        return decoded.removeprefix(_BEFORE)
 
 
 def _ends_beside(path: Path) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, normalizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
 from lispgpt.base.errors import UserError
@@ -79,3 +79,25 @@ def test_a_generation_config_adds_ends(
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(UserError, match=r"generation_config\.json"):
         tokenizers.open(tmp_path)
+
+
+def test_added_tokens_are_decoded_as_the_library_does(tmp_path: Path) -> None:
+    """Gemma's runs of spaces are added tokens that are spelled with \u2581."""
+    vocab = {"<unk>": 0, "a": 1, "\u2581": 2, "\u2581\u2581": 3, "b": 4, "<0x41>": 5}
+    library = Library(models.BPE(vocab, [], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    library.normalizer = normalizers.Replace(" ", "\u2581")
+    library.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    library.add_special_tokens([AddedToken("<unk>", special=True, normalized=False)])
+    library.add_tokens([AddedToken("\u2581\u2581", normalized=False)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer, tokens = tokenizers.open(tmp_path), [1, 3, 4, 2, 3, 5, 0]
+    assert tokenizer.decode(tokens) == library.decode(tokens, skip_special_tokens=False) == "a  b   A<unk>"
+
+
+def test_added_tokens_of_bytes_are_decoded_as_the_library_does(tmp_path: Path) -> None:
+    library = Library(models.BPE({"a": 0, "\u0120b": 1}, []))
+    library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    library.add_tokens([AddedToken("\u0120\u0120"), AddedToken("two words"), AddedToken("\u65e5\u672c")])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer, tokens = tokenizers.open(tmp_path), [0, 2, 3, 1, 4]
+    assert tokenizer.decode(tokens) == library.decode(tokens, skip_special_tokens=False) == "a  two words b\u65e5\u672c"
