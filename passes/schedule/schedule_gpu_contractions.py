@@ -88,6 +88,7 @@ class _Schedule:
         whole_grid = -(-self.outer // (self.groups * self.unroll))
         most = target.cores * options.blocks_per_core
         self.loops = whole_grid > 2 * most
+        self.turns = 2 if self.loops else 1
         self.grid = most if self.loops else whole_grid
         self.staged = self.left.is_computed()
         self.outputs = outputs_of(kernel)
@@ -96,7 +97,7 @@ class _Schedule:
 
     def staging_fits(self) -> bool:
         """Whether the block's rows of x, and what subgroups exchange, fit in shared memory."""
-        exchanged = self.groups * self.unroll * self.rows * self.split if self.split > 1 else 0
+        exchanged = self.turns * self.groups * self.unroll * self.rows * self.split if self.split > 1 else 0
         return not self.staged or 4 * (self.rows * self.inner + exchanged) <= self.target.shared_bytes
 
     def emit(self) -> None:
@@ -114,10 +115,12 @@ class _Schedule:
         self.reader = Reader(self.target, self.team)
         self.pieces = [self._piece(number) for number in range(self.chunks)]
         first = b.mul(b.add(b.mul(self.block, self.groups), self.group), self.unroll)
+        # Subgroups that add up their parts finish a block's results together, others each its own.
+        start = b.mul(self.block, self.groups * self.unroll) if self.split > 1 else first
         early = depends_only_on(self.right.tensor, self.constants)
         weights = self._weights(first) if early else []
         self.target.dependency_release()
-        place = None if self.loops else self._place(first)
+        place = None if self.loops else self._place(start)
         self._preload(place, constant=True)
         self.target.dependency_wait()
         weights = weights or self._weights(first)
@@ -125,9 +128,9 @@ class _Schedule:
         load = self._stage() if self.staged else self._load_input
         self.inputs = [[b.masked(p.live, load(n, p.start)) for p in self.pieces] for n in range(self.rows)]
         if place is None:
-            self._loop(first, weights)
+            self._loop(start, weights)
         else:
-            self._finish(place, self._products(weights))
+            self._finish(place, self._products(weights), 0)
 
     def _piece(self, number: int) -> Chunk:
         """Where this lane's vector lies along k: the lane's place in its subgroup's part of the row."""
@@ -205,35 +208,40 @@ class _Schedule:
         lanes = self.target.subgroup
         return subgroup_reduce("arith.addf", b.horizontal("arith.addf", total), lanes, lanes)
 
-    def _loop(self, first: Index, weights: list[ir.Value]) -> None:
-        """Go through w with the next rows' loads ahead of this round's arithmetic."""
+    def _loop(self, start: Index, weights: list[ir.Value]) -> None:
+        """Go through w with the next rows' loads ahead of this round's arithmetic.
+
+        Subgroups that add up their parts meet at a barrier in each round, so all of a block go through as many rounds.
+        They exchange through two buffers by turns: nothing of one is written again before all subgroups, their reads
+        of it behind them, have met at the next round's barrier.
+        """
         each, batches = self.groups * self.unroll, self.product.batches * (self.all_rows // self.rows)
         step = stride(self.grid, each) if batches == 1 else b.as_value(self.grid * each)
+        own = b.mul(self.group, self.unroll) if self.split > 1 else 0
 
         def body(row: ir.Value, *current: ir.Value) -> list[ir.Value]:
             with self.reader.scope():
-                following = self._weights(b.add(row, step))
-                self._finish(self._place(row), self._products(list(current)))
+                following = self._weights(b.add(b.add(row, step), own))
+                self._finish(self._place(row), self._products(list(current)), b.mod(b.div(row, step), self.turns))
             return following
 
-        b.loop(first, self.outer, step, weights, body)
+        b.loop(start, self.outer, step, weights, body)
 
-    def _place(self, first: Index) -> _Place:
+    def _place(self, start: Index) -> _Place:
         """Which result this thread finishes: one of its subgroup's, or of its block's where rows are split."""
         slots = self.unroll * self.rows * (self.groups if self.split > 1 else 1)
         rank = self.thread if self.split > 1 else self.lane
         slot = b.mod(rank, slots)
-        position = b.mod(slot, self.unroll * self.rows)
-        if self.split > 1:
-            group = b.add(b.mul(self.block, self.groups), b.div(slot, self.unroll * self.rows))
-            first = b.mul(group, self.unroll)
-        output = self._clamped(b.add(first, b.div(position, self.rows)))
-        return _Place(slot, b.add(self.base, b.mod(position, self.rows)), output, b.less(rank, slots))
+        row = b.add(start, b.div(slot, self.rows))
+        mine = b.less(rank, slots)
+        if self.loops or self.outer % (self.groups * self.unroll):
+            mine = b.both(mine, b.less(row, self.outer))
+        return _Place(slot, b.add(self.base, b.mod(slot, self.rows)), self._clamped(row), mine)
 
-    def _finish(self, place: _Place, sums: list[list[ir.Value]]) -> None:
+    def _finish(self, place: _Place, sums: list[list[ir.Value]], turn: Index) -> None:
         flat = [sums[r][n] for r in range(self.unroll) for n in range(self.rows)]
         if self.split > 1:
-            value = self._add_parts(place, flat)
+            value = self._add_parts(place, flat, turn)
         else:
             value = flat[0]
             for i, other in enumerate(flat[1:], 1):
@@ -243,17 +251,17 @@ class _Schedule:
         finished = [self.reader.read(tensor, where) for tensor, _ in self.outputs]
         store_results(finished, self.outputs, where, place.mine)
 
-    def _add_parts(self, place: _Place, flat: list[ir.Value]) -> ir.Value:
+    def _add_parts(self, place: _Place, flat: list[ir.Value], turn: Index) -> ir.Value:
         """Exchange the parts of split rows through shared memory; the sum for this thread's result."""
-        partial = b.shared([self.groups * len(flat), self.split], b.f32())
+        partial = b.shared([self.turns, self.groups * len(flat), self.split], b.f32())
 
         def publish() -> None:
             for i, value in enumerate(flat):
-                b.store(value, partial, [b.add(b.mul(self.group, len(flat)), i), self.part])
+                b.store(value, partial, [turn, b.add(b.mul(self.group, len(flat)), i), self.part])
 
         b.if_then(b.equal(self.lane, 0), publish)
         b.barrier()
-        return tree("arith.addf", [b.load(partial, [place.slot, i], 1) for i in range(self.split)])
+        return tree("arith.addf", [b.load(partial, [turn, place.slot, i], 1) for i in range(self.split)])
 
     def _preload(self, place: _Place | None, constant: bool) -> None:
         """Load what stands around the product ahead of the arithmetic: before the wait only what no launch writes."""

@@ -51,14 +51,14 @@ func.func "contraction_1x4"
   25 arith.addf
   3 arith.addi
   3 arith.cmpi
-  35 arith.constant
+  34 arith.constant
   1 arith.constant vector<8xf32>
   1 arith.divui
   2 arith.extf vector<8xf32>
   1 arith.maximumf
   2 arith.mulf vector<8xf32>
   3 arith.muli
-  3 arith.remui
+  2 arith.remui
   2 arith.select
   1 arith.select vector<8xf32>
   1 builtin.unrealized_conversion_cast
