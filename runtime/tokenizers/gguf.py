@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
 
 from lispgpt.base.errors import UserError
@@ -18,40 +18,11 @@ from lispgpt.runtime.gguf.header import MAGIC, read_header
 from lispgpt.runtime.tokenizers.base import Tokenizer
 from lispgpt.runtime.tokenizers.huggingface import HuggingFaceTokenizer
 from lispgpt.runtime.tokenizers.merging import check_merges
+from lispgpt.runtime.tokenizers.words import DIGITS, RULES, STARTING, WHOLE_FIRST, cutting
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 KEY = "tokenizer.ggml."
 
-_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_START = r"[^\r\n\p{L}\p{N}]?"
-_LLAMA3 = rf"{_CONTRACTIONS}|{_START}\p{{L}}+|\p{{N}}{{1,3}}|{_REST}"
-_QWEN2 = rf"{_CONTRACTIONS}|{_START}\p{{L}}+|\p{{N}}|{_REST}"
-_TEKKEN = rf"{_START}{_UPPER}*{_LOWER}+|{_START}{_UPPER}+{_LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|" + (
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_GPT4O = rf"{_START}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_START}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?|\p{{N}}{{1,3}}|" + (
-    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_WORDS: dict[str, tuple[str, ...]] = {
-    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
-    "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]"),
-    **dict.fromkeys(("gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais", "exaone4", "mellum"), ()),
-    **dict.fromkeys(
-        ("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "dbrx", "glm4", "falcon3", "lfm2", "pixtral"), (_LLAMA3,)
-    ),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan"), (_QWEN2,)),
-    "tekken": (_TEKKEN,),
-    **dict.fromkeys(("gpt-4o", "llama4"), (_GPT4O,)),
-    "bloom": (" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+",),
-}
-"""How words are cut, by one expression after the other; without any it is GPT-2's way."""
-_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
-"""GPT-2's way, after every digit was cut off."""
-_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "pixtral", "tekken")
-"""Those that take a word which is a token as that token, and begin texts with a token of their own."""
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "</s>")
 
 
@@ -83,18 +54,14 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
 def _byte_level(path: Path, data: Mapping[str, Any]) -> Library:
     rule = data.get("pre", "default")
-    if rule not in _WORDS and rule not in _DIGITS:
-        known = ", ".join([*_WORDS, *_DIGITS])
+    if rule not in RULES and rule not in DIGITS:
+        known = ", ".join([*RULES, *DIGITS])
         raise UserError(f"{path}: its tokenizer cuts words by {rule!r}; known are {known}; or give --tokenizer FILE")
     merges = [tuple(merge.split(" ", 1)) for merge in data.get("merges", ())]
     vocabulary = _vocabulary(data)
     check_merges(merges, vocabulary)
-    library = Library(models.BPE(vocabulary, merges, ignore_merges=rule in _WHOLE_FIRST))
-    patterns = _WORDS.get(rule, ())
-    steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if rule in _DIGITS else []
-    steps += [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not patterns))
-    library.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    library = Library(models.BPE(vocabulary, merges, ignore_merges=rule in WHOLE_FIRST))
+    library.pre_tokenizer = cutting(RULES.get(rule, ()), digits=rule in DIGITS)
     library.decoder = decoders.ByteLevel()
     return library
 
@@ -146,7 +113,7 @@ def _add_special(library: Library, data: Mapping[str, Any]) -> None:
 
 def _add_start(library: Library, data: Mapping[str, Any]) -> None:
     """The token that every text begins with, where there is one."""
-    begins = data["model"] == "llama" or data.get("pre") in _WHOLE_FIRST
+    begins = data["model"] == "llama" or data.get("pre") in STARTING
     first = data.get("bos_token_id")
     if data.get("add_bos_token", begins) and first is not None and 0 <= first < len(data["tokens"]):
         token = data["tokens"][first]

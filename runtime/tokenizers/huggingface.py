@@ -11,14 +11,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models
 
 from lispgpt.base.config_json import read_setting
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import json_value, read_json, read_ordinary, replacing
+from lispgpt.base.files import json_value, read_ordinary, replacing
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
+from lispgpt.runtime.tokenizers.declared import Declared, declared_beside
 from lispgpt.runtime.tokenizers.merging import check_merges, merges_of, ranks_of
+from lispgpt.runtime.tokenizers.pair import add_declared, byte_level_library, library_of_pair
 
 JSON, VOCAB, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 CONFIGS = ("config.json", "generation_config.json")
@@ -44,13 +46,14 @@ def open_tokenizer(path: Path) -> Tokenizer:
         if not file.is_file():
             raise UserError(f"{file} is missing: a GPT-2 tokenizer is {JSON}, or {VOCAB} with {MERGES}")
     try:
-        library = _from_pair(*pair) if pair else _from_json(path)
+        declared = declared_beside(path) if path.name in (JSON, VOCAB, MERGES) else Declared()
+        library = library_of_pair(*pair, declared) if pair else _from_json(path, declared)
     except UserError:
         raise
     except Exception as error:  # the library raises nothing narrower for a damaged file
         raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
     byte_level = isinstance(library.decoder, decoders.ByteLevel)
-    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path))
+    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path) or _declared_end(library, declared))
     if tokenizer.size > 2 * library.get_vocab_size() + 1024:  # asked first: to_str goes through every id below the last
         raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     decoder = json.dumps(json.loads(library.to_str())["decoder"])
@@ -74,7 +77,7 @@ def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:
         vocab[END_OF_TEXT] = end_of_text
     merges = [(spell(left), spell(right)) for left, right in merges_of(ranks)]
     try:
-        library = _library(models.BPE(vocab, merges))
+        library = byte_level_library(models.BPE(vocab, merges), Declared())
     except Exception as error:  # the library raises nothing narrower for a token that is missing
         raise UserError(f"cannot write {path}: the tokens are no byte-pair encoding ({str(error)[:200]})") from error
     with replacing(path) as file:
@@ -95,7 +98,7 @@ class HuggingFaceTokenizer(Tokenizer):
         ends = tuple(ends or named[:1])
         self.end_of_text = ends[0] if ends else None
         self.other_ends = ends[1:]
-        self.start = tuple(library.encode("", add_special_tokens=True).ids)
+        self.start = _start(library)
 
     def to_json(self) -> str | None:
         return self._library.to_str()
@@ -127,6 +130,19 @@ class HuggingFaceTokenizer(Tokenizer):
         return decoded.removeprefix(_BEFORE)
 
 
+def _start(library: Library) -> tuple[int, ...]:
+    """What a template puts before every text; what it puts behind one is no part of a text that goes on."""
+    made = library.encode("a", add_special_tokens=True)
+    own = [place for place, special in enumerate(made.special_tokens_mask) if not special]
+    ids: list[int] = made.ids[: own[0]] if own else library.encode("", add_special_tokens=True).ids
+    return tuple(ids)
+
+
+def _declared_end(library: Library, declared: Declared) -> list[int]:
+    token = library.token_to_id(declared.named.get("eos_token", ""))
+    return [] if token is None else [token]
+
+
 def _ends_beside(path: Path) -> list[int]:
     """The end-of-text ids that a model's configs give, one or a list in each: chat models add theirs in the second."""
     found: list[int] = []
@@ -136,13 +152,7 @@ def _ends_beside(path: Path) -> list[int]:
     return list(dict.fromkeys(token for token in found if token >= 0))
 
 
-def _from_pair(vocab: Path, merges: Path) -> Library:
-    lines = merges.read_text(encoding="utf-8").splitlines()
-    check_merges((line.split(" ") for line in lines if line and not line.startswith("#version")), read_json(vocab))
-    return _library(models.BPE.from_file(str(vocab), str(merges)))
-
-
-def _from_json(path: Path) -> Library:
+def _from_json(path: Path, declared: Declared) -> Library:
     data = read_ordinary(path)
     value = json_value(path, data)
     model = value.get("model") if isinstance(value, dict) else None
@@ -151,13 +161,6 @@ def _from_json(path: Path) -> Library:
     if model.get("type") == "BPE" and not model.get("continuing_subword_prefix"):
         merges = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"])
         check_merges(merges, model["vocab"])
-    return Library.from_buffer(data)
-
-
-def _library(model: models.BPE) -> Library:
-    library = Library(model)
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
-    if library.token_to_id(END_OF_TEXT) is not None:
-        library.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    library = Library.from_buffer(data)
+    add_declared(library, declared)
     return library
