@@ -12,7 +12,7 @@
 
 (hugging-face ["qwen3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                          :requires {"hidden_act" "silu"}}
-  (config kind "model_type"  head-size (optional "head_dim" {:null 0})
+  (config kind (optional "model_type")  head-size (optional "head_dim" {:null 0})
           windowed (optional "use_sliding_window")  window (optional "sliding_window" {:null 0})
           biased (optional "attention_bias")  full-layers (optional "max_window_layers")
           layer-types (optional "layer_types"))

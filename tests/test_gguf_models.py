@@ -30,7 +30,7 @@ UNSAID += ("starcoder-heads", "cohere-f32", "cohere-bf16", "gemma-f32", "gemma-b
 """Folders of what GGUF files have no word for here."""
 FOLDERS = {f.name: f for f in recorded_folders.folders() if f.config["model_type"] in ARCHITECTURES}
 FOLDERS = {name: folder for name, folder in FOLDERS.items() if not name.startswith(UNSAID)}
-QUICK = ("llama-3-f32", "gpt2-untied-bf16", "bloom-f32", "mixtral-window-bf16")
+QUICK = ("llama-3-f32", "gpt2-untied-bf16", "bloom-f32", "mixtral-window-bf16", "qwen3-f32")
 OTHER = {"gemma2": {"query_pre_attn_scalar": 16}, "gemma3_text": {"query_pre_attn_scalar": 16}}
 OTHER["qwen3_moe"] = {"norm_topk_prob": True}
 """What files cannot say, and llama.cpp takes for granted."""

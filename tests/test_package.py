@@ -1,22 +1,45 @@
-"""The wheel: everything that a compilation needs is in it, and it compiles and generates away from the checkout."""
+"""The wheel and the sdist: all is in them, they are the same to the byte each time, and what is installed works."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import recorded_folders
+from gguf_files import write_gguf
 
 ROOT = Path(__file__).resolve().parent.parent
-SUFFIXES = (".py", ".lisp", ".lark", ".mlir", ".typed")
+SUFFIXES = (".py", ".lisp", ".lark", ".mlir", ".typed", ".json", ".jsonl", ".txt", ".safetensors", ".md")
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
+WITHOUT_LISPGPT = {name: value for name, value in os.environ.items() if not name.startswith(("LISPGPT_", "PYTHON"))}
+
+
+def backend() -> ModuleType:
+    place = ROOT / "tools" / "build_backend.py"
+    spec = importlib.util.spec_from_file_location("build_backend", place)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def expected_members() -> set[str]:
-    folders = {"lispgpt": ROOT / "lispgpt", "lispgpt/passes": ROOT / "passes", "lispgpt/runtime": ROOT / "runtime"}
+    """What the wheel must have of this checkout."""
+    folders = {"lispgpt": ROOT / "lispgpt"}
+    folders |= {f"lispgpt/{name}": ROOT / name for name in ("passes", "runtime", "examples")}
     found = set()
     for prefix, folder in folders.items():
         for path in folder.rglob("*"):
@@ -26,44 +49,134 @@ def expected_members() -> set[str]:
     return found
 
 
-@pytest.mark.slow
-def test_the_wheel_is_whole_and_works_elsewhere(tmp_path: Path) -> None:
-    copy = tmp_path / "checkout"
-    files = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
-    names = b"\n".join(name for name in files.stdout.split(b"\0") if name and (ROOT / name.decode()).exists())
-    subprocess.run(["tar", "-cf", tmp_path / "files.tar", "-T", "-"], cwd=ROOT, input=names, check=True)
-    copy.mkdir()
-    subprocess.run(["tar", "-xf", tmp_path / "files.tar", "-C", copy], check=True)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", ".", "--no-deps", "--wheel-dir", tmp_path], cwd=copy, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+def checked(command: list[Any], **options: Any) -> str:
+    """What a command prints; a failure shows all that it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)
+    assert done.returncode == 0, f"{command}:\n{done.stdout[-2000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def build(checkout: Path, place: Path, umask: int) -> tuple[Path, Path]:
+    """The sdist of a copy of this checkout, and the wheel of that sdist."""
+    for path in backend().project_files(ROOT):
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, checkout / path, follow_symlinks=False)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", place, checkout]
+    checked(command, env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}, umask=umask)
+    (sdist,), (wheel,) = place.glob("*.tar.gz"), place.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("distributions")
+    return build(folder / "checkout", folder / "made", 0o022)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with a wheel, and a folder away from the checkout to run its command in."""
+
+    python: Path
+    work: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.python.parent}{os.pathsep}/usr/bin{os.pathsep}/bin"
+        return {**WITHOUT_LISPGPT, "PATH": path, "LISPGPT_CACHE": str(self.work / "cache")}
+
+    def lispgpt(self, *arguments: Any) -> str:
+        command = [self.python.parent / "lispgpt", *map(str, arguments)]
+        return checked(command, cwd=self.work, env=self.environment)
+
+    def tokens(self, *arguments: Any) -> list[int]:
+        options = ("--greedy", "--max-new-tokens", 3, "--format", "json")
+        found: list[int] = json.loads(self.lispgpt("run", *arguments, *options))["tokens"]
+        return found
+
+    def evaluate(self, expression: str) -> str:
+        command = [self.python, "-c", f"import lispgpt\nprint({expression})"]
+        return checked(command, cwd=self.work, env=self.environment).strip()
+
+
+def install(python: str | Path, folder: Path, wheel: Path, *options: str) -> Installed:
+    checked([python, "-m", "venv", "--without-pip", folder / "environment"])
+    installed = Installed(folder / "environment" / "bin" / "python", folder / "elsewhere")
+    installed.work.mkdir()
+    checked([*PIP, "--python", installed.python, "install", *options, wheel], env=WITHOUT_LISPGPT)
+    return installed
+
+
+@pytest.fixture(scope="module")
+def installed(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel in an environment of its own, whose other packages are this one's."""
+    made = install(sys.executable, tmp_path_factory.mktemp("installed"), distributions[1], "--no-deps")
+    (packages,) = made.python.parent.parent.glob("lib/python*/site-packages")
+    shared = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    (packages / "shared.pth").write_text("\n".join(sorted(shared)))
+    assert made.evaluate("lispgpt.__file__").startswith(str(packages)), "the checkout was imported, not the wheel"
+    return made
+
+
+def use(installed: Installed) -> None:
+    """A model's folder, a GGUF file, bench, an artifact and training, each with a model program of the wheel."""
+    qwen3 = FOLDERS["qwen3-f32"]
+    folder, gguf = qwen3.write(installed.work / "qwen3"), write_gguf(qwen3, installed.work / "qwen3.gguf")
+    tokens = installed.tokens(folder, "--prompt-tokens", "3,5")
+    assert len(tokens) == 3 and installed.tokens(gguf, "--prompt-tokens", "3,5") == tokens
+    installed.lispgpt("compile", folder, "-o", "qwen3.lgpt")
+    assert installed.tokens("qwen3.lgpt", "--checkpoint", folder, "--prompt-tokens", "3,5") == tokens
+    bench = ("--target", "cpu", "--at", 8, "--rounds", 1, "--format", "json")
+    assert "decode" in installed.lispgpt("bench", folder, *bench)
+    examples = Path(installed.evaluate("lispgpt.__file__")).parent / "examples"
+    data = ("--data", examples / "texts", "--vocab-size", 280, "--run", "run", "--steps", 2, "--batch", 2)
+    installed.lispgpt("train", examples / "gpt2_train.lisp", *data, "--length", 16, "--preset", "tiny")
+    assert len(installed.tokens("run", "--prompt", "the")) == 3
+
+
+def test_all_is_in_the_wheel_and_the_sdist(distributions: tuple[Path, Path]) -> None:
+    sdist, wheel = distributions
     with zipfile.ZipFile(wheel) as archive:
-        missing = expected_members() - set(archive.namelist())
-    assert not missing
-    place = tmp_path / "installed"
-    subprocess.run([*pip, "install", "--no-deps", "--target", place, wheel], check=True)
-    (tmp_path / "gpt2.lisp").write_bytes((ROOT / "examples" / "gpt2.lisp").read_bytes())
-    (tmp_path / "gpt2_generate.lisp").write_bytes((ROOT / "examples" / "gpt2_generate.lisp").read_bytes())
-    environment = {**os.environ, "PYTHONPATH": str(place), "LISPGPT_CACHE": str(tmp_path / "cache")}
+        names = archive.namelist()
+    assert not expected_members() - set(names)
+    assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "lispgpt/tests/"))]
+    with tarfile.open(sdist) as archive:
+        members = {member.name.partition("/")[2]: member for member in archive}
+    for name in ("passes", "runtime", "examples"):
+        assert members[f"lispgpt/{name}"].linkname == f"../{name}"
+    if (ROOT / ".git").exists():
+        listed = checked(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT).splitlines()
+        assert set(members) == {name for name in listed if (ROOT / name).exists()} | {"PKG-INFO"}
 
-    def lispgpt(*arguments: str) -> str:
-        command = [sys.executable, "-m", "lispgpt", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
 
-    where = subprocess.run(
-        [sys.executable, "-c", "import lispgpt.passes.pipeline as p; print(p.__file__)"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert where.stdout.startswith(str(place)), "the checkout was imported, not the wheel"
-    sizes = ["--layers", "1", "--heads", "2", "--width", "8", "--vocab", "300", "--context", "20"]
-    lispgpt("checkpoint", "make", "small.bin", *sizes)
-    run = ["run", "gpt2_generate.lisp", "--checkpoint", "small.bin", "--prompt", "hi", "--format", "json"]
-    assert len(json.loads(lispgpt(*run, "--max-new-tokens", "3"))["tokens"]) == 3
-    installed = subprocess.run(
-        [place / "bin" / "lispgpt", "--version"], env=environment, capture_output=True, text=True
-    )
-    assert installed.stdout.startswith("lispgpt, version"), installed.stderr
+def test_distributions_are_the_same_to_the_byte(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    """In another folder, by a user whose files nobody else may read, with other times."""
+    again = build(tmp_path / "other", tmp_path / "made", 0o077)
+    for one, other in zip(distributions, again, strict=True):
+        assert one.name == other.name and one.read_bytes() == other.read_bytes()
+
+
+def test_what_is_installed_runs_folders_files_artifacts_bench_and_training(installed: Installed) -> None:
+    assert installed.lispgpt("--version").startswith("lispgpt, version")
+    use(installed)
+
+
+def test_tests_of_the_sdist_run(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    """Where it is unpacked; these are tests that read the checkout's own folders and run its programs."""
+    with tarfile.open(distributions[0]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    some = ("tests/test_architecture.py", "tests/test_example_models.py", "-k", "links or classifier and cpu")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *some]
+    assert " passed" in checked(command, cwd=unpacked, env=WITHOUT_LISPGPT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_the_wheel_and_all_it_needs_in_an_empty_environment(
+    version: str, distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip(f"there is no python{version} here")
+    use(install(python, tmp_path, distributions[1]))
