@@ -24,6 +24,7 @@ from lispgpt.ir.diagnostics import Diagnostics, mlir_message
 from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.passes.base import find_pass, make_pass
 from lispgpt.passes.culprit import culprit
+from lispgpt.passes.dumps import make_folder, write_dump
 from lispgpt.passes.states import State
 from lispgpt.passes.targets import Target
 
@@ -129,7 +130,7 @@ class Runner:
             if name != "all" and name not in names:
                 raise UserError(f"no pass {name!r} runs, so nothing comes after it (these do: {', '.join(names)})")
         if self.dump_dir is not None:
-            _make_folder(self.dump_dir)
+            make_folder(self.dump_dir)
             self._dump(module, 0, "input")
         calls = list(pipeline.calls)
         unverified: list[str] = []
@@ -159,8 +160,7 @@ class Runner:
 
     def _dump(self, module: ir.Module, number: int, name: str) -> None:
         assert self.dump_dir is not None
-        path = self.dump_dir / f"{number:02d}-{name}.mlir"
-        path.write_text(module.operation.get_asm(assume_verified=True))
+        write_dump(self.dump_dir, f"{number:02d}-{name}.mlir", module.operation.get_asm(assume_verified=True))
 
     def _failure(
         self, module: ir.Module, number: int, call: PassCall, error: Exception, diagnostics: Diagnostics
@@ -169,7 +169,7 @@ class Runner:
         again = "\n--dump-dir FOLDER keeps the IR before it and says how to run it again"
         if self.dump_dir is not None:
             previous = sorted(self.dump_dir.glob(f"{number - 1:02d}-*.mlir"))
-            (self.dump_dir / f"{number:02d}-{call.name}.failed.mlir").write_text(_generic_text(module))
+            write_dump(self.dump_dir, f"{number:02d}-{call.name}.failed.mlir", _generic_text(module))
             command = ["lispgpt", "opt", str(previous[0]), "--target", str(self.target), "--pipeline", str(call)]
             again = f"\nto see it again: {shlex.join(command)}"
         if isinstance(error, UserError):
@@ -288,12 +288,3 @@ def _split_calls(text: str) -> Iterable[str]:
 def _generic_text(module: ir.Module) -> str:
     """The module's text even where it does not verify."""
     return module.operation.get_asm(print_generic_op_form=True, assume_verified=True)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        for old in path.glob("[0-9][0-9]-*.mlir"):
-            old.unlink()
-    except OSError as error:
-        raise UserError(f"cannot write dumps to {path}: {error.strerror or error}") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import write_text
+from lispgpt.base.files import replacing, write_text
 from lispgpt.base.folders import cache_folder
 from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
@@ -97,8 +97,9 @@ def _write_objects(objects: dict[str, bytes], request: Request, output: Path | N
         else:
             path.mkdir(parents=True, exist_ok=True)
             files = {path / name: code for name, code in objects.items()}
-        for file, code in files.items():
-            file.write_bytes(code)
-            click.echo(f"{file}: {request.target}, {len(code):,} bytes", err=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    for file, code in files.items():
+        with replacing(file) as stream:
+            stream.write(code)
+        click.echo(f"{file}: {request.target}, {len(code):,} bytes", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.training.options import Options
-from lispgpt.runtime.training.run_folder import TOKENS, RunFolder
+from lispgpt.runtime.training.run_folder import RUN, TOKENS, RunFolder
 from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
 from lispgpt.training.data import Shards, copied, is_validation, sort_paths, train_tokenizer, vocabulary, write_shards
 
@@ -54,6 +55,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
     if folder.stepped:
         raise UserError(f"{folder.path} has a run already: --resume goes on with it, or give another folder")
     _check_given(given)
+    _check_place(folder, given)
     shards, texts = sort_paths(given.data)
     more_shards, more_texts = sort_paths(given.validation)
     made = _tokenizer(folder, given, texts)
@@ -104,6 +106,16 @@ def _check_given(given: Beginning) -> None:
         raise UserError(f"no preset {given.preset!r}; there are {', '.join(PRESETS)}")
     if not 0 <= given.fraction < 1:
         raise UserError(f"--val-fraction is {given.fraction}, which must be from 0 to below 1")
+
+
+def _check_place(folder: RunFolder, given: Beginning) -> None:
+    """UserError where the run would write over files of a folder that no run has made."""
+    if folder.known:
+        return
+    source = given.tokenizer and given.tokenizer.resolve()
+    for path in (*sorted(folder.path.glob("tokenizer.*")), folder.path / TOKENS, folder.path / RUN):
+        if os.path.lexists(path) and path.resolve() != source:
+            raise UserError(f"{path} is there already, and no run has made it: give --run a folder of its own")
 
 
 def _tokenizer(folder: RunFolder, given: Beginning, texts: Sequence[Path]) -> Path | None:

@@ -6,9 +6,11 @@ A folder is written under another name, sealed, and put in its place in one step
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +21,13 @@ from lispgpt.base.files import parse_json, replacing
 from lispgpt.base.reading import read_ordinary
 
 SEAL = "checkpoint.json"
-UNFINISHED = ".unfinished-"
+UNFINISHED, ASIDE = ".unfinished-", ".damaged"
 LATEST = "latest"
 """In a folder of several: a link to the newest."""
+
+
+class Damaged(UserError):
+    """What was read is not what was written; what cannot be read is a UserError of another kind."""
 
 
 @contextmanager
@@ -48,26 +54,44 @@ def sealing(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
 
 
 def sealed_facts(path: Path, only: Collection[str] | None = None) -> dict[str, Any]:
-    """What the seal of a folder says; UserError where a file of it is missing, or is not as it was written.
+    """What the seal of a folder says; Damaged where a file of it is missing, or is not as it was written, and another
+    UserError where that cannot be found out.
 
     only: the files to look at, where the seal names them; None for all.
     """
+    if not _is_there(path / SEAL):
+        raise Damaged(f"{path} is damaged: {SEAL} is missing")
     written = read_ordinary(path / SEAL)
-    seal = parse_json(path / SEAL, written)
+    try:
+        seal = parse_json(path / SEAL, written)
+    except UserError as error:
+        raise Damaged(error.message) from None
     if written != _seal_text({name: value for name, value in seal.items() if name != "sha256"}):
-        raise UserError(f"{path / SEAL} is damaged: it is not what was written")
+        raise Damaged(f"{path / SEAL} is damaged: it is not what was written")
     files = seal.get("files")
     if not isinstance(files, dict) or not files:
-        raise UserError(f"{path / SEAL} is damaged: it names no files")
+        raise Damaged(f"{path / SEAL} is damaged: it names no files")
     for name, known in files.items():
         if only is not None and name not in only:
             continue
-        file = path / name
-        if Path(name).name != name or not file.is_file():
-            raise UserError(f"{path} is damaged: {name} is missing")
-        if not isinstance(known, dict) or known != _sums(file):
-            raise UserError(f"{path} is damaged: {name} is not what was written")
+        if Path(name).name != name or not _is_there(path / name):
+            raise Damaged(f"{path} is damaged: {name} is missing")
+        if not isinstance(known, dict) or known != _sums_read(path / name):
+            raise Damaged(f"{path} is damaged: {name} is not what was written")
     return seal
+
+
+def set_aside(path: Path) -> Path:
+    """Give what stands at a path, which nobody has found whole, another name in the same folder; that name."""
+    for number in itertools.count(1):
+        aside = path.with_name(f"{path.name}{ASIDE}{'' if number == 1 else f'-{number}'}")
+        if not os.path.lexists(aside):
+            try:
+                path.rename(aside)
+            except OSError as error:
+                raise UserError(f"cannot set {path} aside: {error.strerror or error}") from error
+            return aside
+    raise AssertionError("names do not end")
 
 
 def discard(path: Path) -> None:
@@ -96,6 +120,24 @@ def _seal_text(facts: dict[str, Any]) -> bytes:
 def _sums(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _sums_read(path: Path) -> dict[str, Any]:
+    """The sums of a file of somebody's; UserError where it cannot be read."""
+    try:
+        return _sums(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path is an ordinary file; UserError where that may not be looked for."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _to_disk(path: Path) -> None:

@@ -4,7 +4,7 @@ run.json             what to go on with: written last, when all that it names is
 tokenizer.json       where one is known
 tokens/*.bin         token shards, where the run made them of texts
 metrics.jsonl        a line for each step
-checkpoints/step-N   sealed folders (see `sealed`)
+checkpoints/step-N   sealed folders (see `sealed`); what is damaged is set aside there, as step-N.damaged
 latest               a link to the newest of them
 lock                 held while a process trains here
 """
@@ -15,18 +15,27 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from io import RawIOBase
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, replacing
+from lispgpt.base.files import open_own, read_json, replacing
 from lispgpt.base.reading import read_text
-from lispgpt.runtime.checkpoints.sealed import LATEST, UNFINISHED, discard, sealed_facts, sealing
+from lispgpt.runtime.checkpoints.sealed import (
+    ASIDE,
+    LATEST,
+    UNFINISHED,
+    Damaged,
+    discard,
+    sealed_facts,
+    sealing,
+    set_aside,
+)
 
 RUN, METRICS, CHECKPOINTS, LOCK, TOKENS = "run.json", "metrics.jsonl", "checkpoints", "lock", "tokens"
 STEP = re.compile(r"step-(\d{8})")
@@ -38,22 +47,29 @@ class RunFolder:
     """A run's folder, held against other processes until it is closed.
 
     leads: whether this process is the run's first, or only one: others look at the folder and leave it as it is.
+    known: whether a process has trained here before.
     """
 
     def __init__(self, path: Path, leads: bool = True) -> None:
         self.path, self.leads = path, leads
-        self._metrics: RawIOBase | None = None
-        self._lock: TextIO | None = None
+        self._metrics: BinaryIO | None = None
+        self._lock: BinaryIO | None = None
         if not leads:
             return
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / LOCK).open("w")
+            self.known = os.path.lexists(path / LOCK)
+            self._lock = open_own(path / LOCK)
             if not _lock(self._lock):
                 self._lock.close()
                 raise UserError(f"another process is training in {path}")
         except OSError as error:
-            raise UserError(f"cannot train in {path}: {error.strerror or error}") from error
+            raise UserError(f"cannot train in {path}: {_why(path / LOCK, error)}") from error
+        for name in (CHECKPOINTS, TOKENS):
+            if (path / name).is_symlink():
+                raise UserError(
+                    f"cannot train in {path}: {name} there is a link, and what is written there might be lost"
+                )
         for left in (path / CHECKPOINTS).glob(f"{UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -74,7 +90,7 @@ class RunFolder:
     def stepped(self) -> bool:
         """Whether steps of it were taken."""
         metrics = self.path / METRICS
-        return bool(self._checkpoints()) or (metrics.exists() and metrics.stat().st_size > 0)
+        return bool(self._checkpoints() or self._set_aside()) or (metrics.exists() and metrics.stat().st_size > 0)
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Keep what the run is; from here on it can be gone on with."""
@@ -88,22 +104,28 @@ class RunFolder:
         return read_json(self.path / RUN)
 
     def last_good(self, say: Callable[[str], None]) -> tuple[int, Path, dict[str, Any]] | None:
-        """The step, folder and facts of the newest checkpoint that is whole; those that are not go away.
+        """The step, folder and facts of the newest checkpoint that is whole; those that are not are set aside.
 
-        say: is told of each that is damaged.
+        say: is told of each that is damaged.  UserError where one cannot be read, and where there were checkpoints and
+        none is whole: what a run has learned is not thrown away unasked.
         """
         for step, path in reversed(self._checkpoints()):
             try:
                 found = sealed_facts(path)
-                if found.get("step") == step:
-                    if self.leads:
-                        self._point_to(path)
-                    return step, path, found
-                say(f"{path} is damaged: it says that it is of step {found.get('step')}")
-            except UserError as error:
-                say(f"{error.message}; going on from the checkpoint before it")
+                if found.get("step") != step:
+                    raise Damaged(f"{path} is damaged: it says that it is of step {found.get('step')}")
+            except Damaged as error:
+                kept = f"it is kept as {set_aside(path).name}" if self.leads else "it is left as it is"
+                say(f"{error.message}; {kept}, and the checkpoint before it is looked at")
+                continue
             if self.leads:
-                discard(path)
+                self._point_to(path)
+            return step, path, found
+        if os.path.lexists(self.path / LATEST) or self._set_aside():
+            raise UserError(
+                f"{self.path} had checkpoints, and none of them is whole: put one back to go on from it, or remove "
+                f"{CHECKPOINTS} and {LATEST} there to begin with step 0"
+            )
         return None
 
     def save(self, step: int, facts: Mapping[str, Any], write: Callable[[Path], None], keep: int) -> Path:
@@ -121,10 +143,10 @@ class RunFolder:
         """Add a line to the metrics."""
         try:
             if self._metrics is None:
-                self._metrics = (self.path / METRICS).open("ab", buffering=0)
+                self._metrics = open_own(self.path / METRICS, append=True)
             self._metrics.write(json.dumps(dict(values)).encode() + b"\n")
         except OSError as error:
-            raise UserError(f"cannot write {self.path / METRICS}: {error.strerror or error}") from error
+            raise UserError(f"cannot write {self.path / METRICS}: {_why(self.path / METRICS, error)}") from error
 
     def forget_after(self, step: int) -> list[dict[str, Any]]:
         """The metrics up to a step; those of later ones, and a line that was cut short, go away."""
@@ -140,16 +162,28 @@ class RunFolder:
         found = [(int(match[1]), path) for path in folder.glob("*") if (match := STEP.fullmatch(path.name))]
         return sorted(found)
 
+    def _set_aside(self) -> list[Path]:
+        return sorted((self.path / CHECKPOINTS).glob(f"step-*{ASIDE}*"))
+
     def _point_to(self, path: Path) -> None:
         """Make `latest` a link to a checkpoint, at once."""
-        made = self.path / f".{LATEST}.{os.getpid()}"
-        with suppress(FileNotFoundError):
-            made.unlink()
-        made.symlink_to(Path(CHECKPOINTS) / path.name)
-        made.replace(self.path / LATEST)
+        made = self.path / f".{LATEST}.{secrets.token_hex(8)}"
+        try:
+            made.symlink_to(Path(CHECKPOINTS) / path.name)
+            try:
+                made.replace(self.path / LATEST)
+            finally:
+                made.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write {self.path / LATEST}: {error.strerror or error}") from error
 
 
-def _lock(file: TextIO) -> bool:
+def _why(path: Path, error: OSError) -> str:
+    """Why a file of the folder is not to be had."""
+    return f"{path.name} there is a link" if path.is_symlink() else error.strerror or str(error)
+
+
+def _lock(file: BinaryIO) -> bool:
     """Hold a file alone; False where another process does, and goes on to: children of one that was killed take a
     moment to end."""
     last = time.monotonic() + PATIENCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from training.tiny import PROGRAM, STEPS, begun, losses, program_file, train
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime import checkpoints
+from lispgpt.runtime.checkpoints import sealed
 from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.training.runs import train as train_program
 
@@ -79,18 +81,54 @@ def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str
     data = bytearray(damaged.read_bytes())
     data[int(seeded.rng().integers(len(data)))] ^= 1 << int(seeded.rng().integers(8))
     damaged.write_bytes(data)
+    damaged_then = data
     opened = run / "latest" / (file if file == "training.safetensors" else "")
     with pytest.raises(UserError, match="damaged"):
         checkpoints.open(opened)
     _, seen = train(run, place / "cache", resume=True)
     assert seen.about["done"] == 20 and "damaged" in seen.notes[0]
     assert losses(run) == losses(whole)
-    (run / "latest" / "training.safetensors").write_bytes(b"")
-    for step in (10, 20):
-        (run / "checkpoints" / f"step-000000{step}" / "training.safetensors").unlink()
+    assert (run / "checkpoints" / "step-00000030.damaged" / file).read_bytes() == bytes(damaged_then)
+
+
+def test_a_run_without_a_whole_checkpoint_does_not_begin_anew(place: Path, tmp_path: Path) -> None:
+    """What cannot be verified is set aside, and is all there still; what cannot be read stops the run."""
+    run = tmp_path / "run"
+    begun(place, run, steps=30, checkpoint_every=10, seed=5)
+    kept = [path / "training.safetensors" for path in sorted((run / "checkpoints").iterdir())]
+    before = [path.read_bytes() for path in kept]
+    changed = [bytes([data[0] ^ 1]) + data[1:] for data in before]
+    for path, data in zip(kept, changed, strict=True):
+        path.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(UserError, match="had checkpoints, and none of them is whole"):
+            train(run, place / "cache", resume=True)
+        aside = [path.parent.with_name(f"{path.parent.name}.damaged") / path.name for path in kept]
+        assert [path.read_bytes() for path in aside] == changed
+        assert len(losses(run)) == 30
+    with pytest.raises(UserError, match="has a run already"):
+        begun(place, run, steps=30)
+    aside[-1].write_bytes(before[-1])
+    aside[-1].parent.rename(kept[-1].parent)
     _, seen = train(run, place / "cache", resume=True)
-    assert seen.about["done"] == 0 and len(seen.notes) == 4
-    assert losses(run) == losses(whole)
+    assert seen.about["done"] == 30
+
+
+def test_a_checkpoint_that_cannot_be_read_stops_the_run(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    begun(place, run, steps=20, checkpoint_every=10, seed=5)
+
+    def fails(path: Path) -> dict[str, object]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(sealed, "_sums", fails)
+        with pytest.raises(UserError, match=r"cannot read .*step-00000020.*Input/output error"):
+            train(run, place / "cache", resume=True)
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000010", "step-00000020"]
+    assert len(losses(run)) == 20
 
 
 def test_a_run_that_diverges_says_where_and_keeps_its_last_checkpoint(place: Path, tmp_path: Path) -> None:
@@ -128,10 +166,9 @@ def test_a_full_disk_is_one_error_and_leaves_the_run_usable(place: Path, tmp_pat
     assert done.returncode == 1 and done.stdout.count("\n") == 1, done.stderr
     assert "cannot write" in done.stdout and "too large" in done.stdout
     assert (run / "latest").resolve().name == "step-00000020"
-    (run / "metrics.jsonl").rename(tmp_path / "metrics.jsonl")
-    (run / "metrics.jsonl").symlink_to("/dev/full")
-    with RunFolder(run) as folder, pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl: No space left"):
-        folder.record({"step": 21})
-    (tmp_path / "metrics.jsonl").rename(run / "metrics.jsonl")
+    with open("/dev/full", "ab", buffering=0) as full, RunFolder(run) as folder:
+        folder._metrics = full  # type: ignore[assignment]
+        with pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl: No space left"):
+            folder.record({"step": 21})
     train(run, place / "cache", resume=True)
     assert losses(run) == losses(whole)
