@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lispgpt.base.errors import UserError
@@ -35,9 +38,30 @@ def check_ordinary(path: Path) -> None:
         raise UserError(f"cannot read {path}: it is a pipe or a device, and no ordinary file")
 
 
+_noted: dict[Path, str] | None = None
+
+
+@contextmanager
+def noting() -> Iterator[dict[Path, str]]:
+    """The SHA-256 of each file whose text is read within, by its path, as it was read: it may be another by now.
+
+    A file that was read twice, and was another in between, has an empty one, which is nothing's.
+    """
+    global _noted
+    before, _noted = _noted, {}
+    try:
+        yield _noted
+    finally:
+        _noted = before
+
+
 def read_text(path: Path) -> str:
     """An ordinary file's text; UserError where it is not UTF-8, too."""
+    data = read_ordinary(path)
+    if _noted is not None:
+        found = hashlib.sha256(data).hexdigest()
+        _noted[path] = found if _noted.get(path, found) == found else ""
     try:
-        return read_ordinary(path).decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start})") from error

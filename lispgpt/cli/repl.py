@@ -255,15 +255,18 @@ def repl(ctx: click.Context) -> None:
 
 def _keep_history(ctx: click.Context) -> None:
     """Line editing, and a history that outlives the process, where Python has readline."""
-    from lispgpt.base.folders import cache_folder
+    from lispgpt.base.folders import cache_folder, make_private
 
     with suppress(ImportError):
         import atexit
         import readline
 
         path = cache_folder(ctx.obj["environment"]) / "history"
+        try:
+            make_private(path.parent)
+        except (OSError, UserError):  # where others may look or write, nothing is kept
+            return
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
             readline.read_history_file(path)
         readline.set_history_length(1000)
         atexit.register(lambda: _write_history(readline, path))

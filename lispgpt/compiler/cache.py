@@ -1,8 +1,9 @@
 """Compiled artifacts kept between runs, by everything that they depend on.  Imports neither lark nor MLIR.
 
-An entry is a folder: `inputs.json` lists the files that the compilation read with their hashes, `artifact.lgpt` is its
-result.  The key covers the program's path, the target, what the command line and the checkpoint set, and this package's
-own files.  A changed input makes the entry stale; it is compiled again.
+An entry is a folder: `inputs.json` says that it is one, lists the files that the compilation read with the hashes of
+what it read, and has the hash of the manifest of its result, `artifact.lgpt`.  The key covers the program's path, the
+target, what the command line and the checkpoint set, and this package's own files.  A changed input makes the entry
+stale; it is compiled again.  What is found is run, so that the folder and the entry have to be this user's alone.
 """
 
 from __future__ import annotations
@@ -10,16 +11,28 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.files import read_json, replacing
+from lispgpt.base.folders import check_private, is_own, make_private
+from lispgpt.base.reading import read_ordinary
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 
 PACKAGE = Path(__file__).resolve().parents[1]
 KEPT = 32
 """Entries; the oldest make room."""
+
+INPUTS, ARTIFACT = "inputs.json", "artifact.lgpt"
+MARK = {"made-by": "lispgpt"}
+"""What `inputs.json` says of a folder that may be removed."""
+
+NAME = re.compile("[0-9a-f]{32}")
 
 
 class Cache:
@@ -29,28 +42,67 @@ class Cache:
         self.folder = folder
 
     def find(self, key: str) -> Artifact | None:
-        entry = self.folder / key
-        try:
-            inputs = json.loads((entry / "inputs.json").read_text())
-            if any(file_hash(Path(path)) != known for path, known in inputs.items()):
-                return None
-            return load_artifact(entry / "artifact.lgpt")
-        except (OSError, ValueError, AttributeError, UserError):
-            return None
+        """The artifact of a key; None where there is none, or what it was compiled of has changed.
 
-    def keep(self, key: str, artifact: Artifact, inputs: Iterable[Path]) -> None:
-        """Store an artifact; a full disk or a read-only folder is no error."""
+        UserError where others could have put it there.
+        """
+        check_private(self.folder)
         entry = self.folder / key
+        if not (is_own(entry, stat.S_IFDIR) and is_own(entry / INPUTS) and is_own(entry / ARTIFACT)):
+            return None
         try:
-            artifact.save(entry / "artifact.lgpt")
-            hashes = {str(path.resolve()): file_hash(path) for path in inputs}
-            (entry / "inputs.json").write_text(json.dumps(hashes))
-            for old in sorted(self.folder.iterdir(), key=lambda p: p.stat().st_mtime)[:-KEPT]:
-                for file in old.iterdir():
-                    file.unlink()
-                old.rmdir()
+            said = read_json(entry / INPUTS)
+            if any(file_hash(Path(path)) != known for path, known in said["inputs"].items()):
+                return None
+            found = load_artifact(entry / ARTIFACT)
+        except (OSError, ValueError, AttributeError, KeyError, TypeError, UserError):
+            return None
+        return found if hashlib.sha256(found.stored).hexdigest() == said.get("artifact") else None
+
+    def keep(self, key: str, artifact: Artifact, inputs: Mapping[Path, str]) -> None:
+        """Store an artifact; a full disk or a read-only folder is no error.
+
+        inputs: the hashes of the files that it was compiled of, as they were read.
+        """
+        entry = self.folder / key
+        hashes = {str(path.resolve()): known for path, known in inputs.items()}
+        manifest = hashlib.sha256(artifact.manifest()).hexdigest()
+        try:
+            make_private(self.folder)
+            with suppress(FileExistsError):
+                entry.mkdir(0o700)
+            if not is_own(entry, stat.S_IFDIR):
+                return
+            _write(entry / INPUTS, MARK)
+            artifact.save(entry / ARTIFACT)
+            _write(entry / INPUTS, {**MARK, "artifact": manifest, "inputs": hashes})
+            entries = [(child.lstat().st_mtime, child) for child in self.folder.iterdir() if _is_entry(child)]
+            for _, old in sorted(entries)[:-KEPT]:
+                _remove(old)
         except (OSError, UserError):
             return
+
+
+def _write(path: Path, facts: Mapping[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write(json.dumps(facts).encode())
+
+
+def _is_entry(path: Path) -> bool:
+    """Whether a folder is one that `Cache.keep` has made."""
+    if not (NAME.fullmatch(path.name) and is_own(path, stat.S_IFDIR) and is_own(path / INPUTS)):
+        return False
+    with suppress(UserError):
+        return MARK.items() <= read_json(path / INPUTS).items()
+    return False
+
+
+def _remove(entry: Path) -> None:
+    """Remove what an entry consists of; it stays where somebody has put more there, or another process removes it."""
+    with suppress(OSError):
+        for file in (*entry.glob(".*.unfinished"), entry / ARTIFACT, entry / INPUTS):
+            file.unlink(missing_ok=True)
+        entry.rmdir()
 
 
 def cache_key(program: Path, target: str, host: str, settings: Mapping[str, Any]) -> str:
@@ -72,4 +124,4 @@ def package_hash() -> str:
 
 
 def file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_ordinary(path)).hexdigest()

@@ -7,7 +7,7 @@ MLIR itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from lispgpt.base.child import Reporter, compile_in_child
 from lispgpt.base.errors import UserError
 from lispgpt.base.fresh import call_fresh
 from lispgpt.base.host import cpu_signature
+from lispgpt.base.reading import noting
 from lispgpt.compiler.cache import Cache, cache_key
 from lispgpt.compiler.request import Observer, Request
 from lispgpt.runtime.devices.driver import is_used
@@ -58,18 +59,17 @@ def _compile(request: Request, cache: Cache | None) -> Artifact:
     from lispgpt.compiler.driver import compile_program, evaluate_request, is_program
     from lispgpt.ir.mlir import new_context
 
-    with new_context():
+    with noting() as read, new_context():
         program = evaluate_request(request)
         if is_program(program):
             raise UserError(f"{request.program} is a program with a `main`: lispgpt run runs it")
         artifact = compile_program(program, request, Observer())
-    _keep(request, artifact, program.sources, cache)
+    _keep(request, artifact, read, cache)
     return artifact
 
 
-def _keep(request: Request, artifact: Artifact, sources: Sequence[Path], cache: Cache | None) -> None:
+def _keep(request: Request, artifact: Artifact, read: Mapping[Path, str], cache: Cache | None) -> None:
     if cache is not None:
-        read = [request.program, *sources, *([request.pipeline] if request.pipeline else [])]
         cache.keep(_key(request), artifact, read)
 
 
@@ -139,7 +139,7 @@ def run_or_compile(
         from lispgpt.programs.launch import run
 
         without_op_classes()
-        with new_context():
+        with noting() as read, new_context():
             program = evaluate_request(request)
             if is_program(program):
                 if arguments is None:
@@ -153,7 +153,7 @@ def run_or_compile(
                     )
                 return run(job_of(program, request, observer), arguments)
             artifact = compile_program(program, request, observer)
-        _keep(request, artifact, program.sources, cache)
+        _keep(request, artifact, read, cache)
         reporter.give(artifact)
         return 0
 

@@ -153,9 +153,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         objects=made.objects,
         rates=Rates(**asdict(rates)) if rates else None,
         folder=program.folder,
-        sources={
-            request.program.name.encode(errors="backslashreplace").decode(): request.program.read_text(encoding="utf-8")
-        },
+        sources={request.program.name.encode(errors="backslashreplace").decode(): read_text(request.program)},
     )
 
 

@@ -7,10 +7,14 @@ folder has a line for each that was made here, the SHA-256 of its manifest, whic
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.files import open_own
+from lispgpt.base.folders import check_private, is_own, make_private
+from lispgpt.base.reading import read_text
 from lispgpt.compiler.signatures import KIND, listed_keys, signer
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -20,10 +24,10 @@ LIST = "made-here"
 def remember(folder: Path, artifact: Artifact) -> None:
     """Note that an artifact was made here; where that cannot be written down, running it will want --trust."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LIST).open("a", encoding="ascii") as file:
-            file.write(f"{hashlib.sha256(artifact.manifest()).hexdigest()}\n")
-    except OSError:
+        make_private(folder)
+        with open_own(folder / LIST, append=True) as file:
+            file.write(f"{hashlib.sha256(artifact.manifest()).hexdigest()}\n".encode())
+    except (OSError, UserError):
         return
 
 
@@ -50,7 +54,9 @@ def check_trusted(artifact: Artifact, path: Path, folders: Iterable[Path], keys:
 
 
 def _made_here(folder: Path) -> list[str]:
-    try:
-        return (folder / LIST).read_text(encoding="ascii").split()
-    except (OSError, ValueError):
+    if not os.path.exists(folder / LIST):
         return []
+    check_private(folder)
+    if not is_own(folder / LIST):
+        raise UserError(f"{folder / LIST} is not yours alone, and says what code runs with your rights: remove it")
+    return read_text(folder / LIST).split()

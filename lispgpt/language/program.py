@@ -110,8 +110,7 @@ class Generate:
 
 @dataclass(frozen=True)
 class Program:
-    """An evaluated program; sources are the files that it required, library files among them.  warnings: what its user
-    should know, to be rendered as such."""
+    """An evaluated program.  warnings: what its user should know, to be rendered as such."""
 
     module: ir.Module
     config: dict[str, Any]
@@ -120,7 +119,6 @@ class Program:
     entries: tuple[str, ...]
     generate: Generate | None
     has_main: bool
-    sources: tuple[Path, ...] = ()
     compilations: tuple[compilation.Compilation, ...] = ()
     libraries: tuple[str, ...] = ()
     warnings: tuple[UserError, ...] = ()
@@ -200,7 +198,6 @@ def _program(evaluator: Evaluator) -> Program:
         states=tuple(TensorDecl(s.name, s.shape, s.dtype) for s in declared.states.values()),
         entries=tuple(declared.entries),
         generate=Generate(generation.entry, generation.options) if generation else None,
-        sources=tuple(evaluator.states.of(modules.Files).loaded),
         has_main="main" in evaluator.states.of(Functions).defined,
         compilations=tuple(evaluator.states.of(compilation.Compilations).found),
         libraries=tuple(evaluator.states.of(functions.Libraries).linked),
