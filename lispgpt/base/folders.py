@@ -6,11 +6,14 @@ Machine code that lies there is run, so it has to be this user who put it there.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.reading import read_ordinary
 
 NOWHERE = Path("/nonexistent")
 """The home of a user without one, as in containers."""
@@ -27,7 +30,37 @@ def trusted_keys(environment: Mapping[str, str]) -> Path:
     """The file that lists the keys whose signatures a user trusts: LISPGPT_TRUSTED_KEYS, else among the settings."""
     if environment.get("LISPGPT_TRUSTED_KEYS"):
         return Path(environment["LISPGPT_TRUSTED_KEYS"])
-    return Path(environment.get("XDG_CONFIG_HOME") or _home() / ".config") / "lispgpt" / "trusted-keys"
+    return settings_folder(environment) / "trusted-keys"
+
+
+def settings_folder(environment: Mapping[str, str]) -> Path:
+    """Where the user's settings are."""
+    return Path(environment.get("XDG_CONFIG_HOME") or _home() / ".config") / "lispgpt"
+
+
+def user_secret(path: Path) -> bytes:
+    """What a file holds that its user alone may read; it is drawn where there is none yet, once for all who ask at the
+    same time.  UserError where that cannot be, or others may read it."""
+    try:
+        if not os.path.lexists(path):
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            drawn = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+            try:
+                with os.fdopen(os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(secrets.token_hex(32).encode())
+                with suppress(FileExistsError):  # another was first
+                    os.link(drawn, path)
+            finally:
+                drawn.unlink(missing_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise UserError(
+            f"cannot keep a secret in {path}: {error.strerror or error}; set LISPGPT_SECRET to the same for all "
+            "processes of the run"
+        ) from error
+    if not is_own(path) or found.st_mode & 0o077:
+        raise UserError(f"{path} is no secret: others may read it (chmod 600 {path}, or remove it)")
+    return read_ordinary(path)
 
 
 def make_private(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from lispgpt.base.folders import settings_folder, user_secret
 from lispgpt.runtime.collectives.joining import Launched
 from lispgpt.runtime.collectives.peers import Place
 
@@ -18,6 +19,9 @@ MPICH = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
 PORT = 29500
 """Where rank 0 waits unless MASTER_PORT says otherwise."""
+
+SHORTEST = 16
+"""Letters of a secret."""
 
 
 def launched(environment: Mapping[str, str]) -> Launched | None:
@@ -32,7 +36,9 @@ def launched(environment: Mapping[str, str]) -> Launched | None:
             neighbours = int(found[0]) if found else size
             if size < 2:
                 return None
-            return Launched(Place(rank, size, local, neighbours, by_mpi), _address(environment, by_mpi))
+            address = _address(environment, by_mpi)
+            known = b"" if address is None else _secret(environment)
+            return Launched(Place(rank, size, local, neighbours, by_mpi), address, known)
     return None
 
 
@@ -49,6 +55,17 @@ def _address(environment: Mapping[str, str], by_mpi: bool) -> tuple[str, int] | 
             "on several machines srun's processes find each other by MASTER_ADDR: set it to rank 0's"
         )
     return host or "127.0.0.1", port
+
+
+def _secret(environment: Mapping[str, str]) -> bytes:
+    """What processes of this user know: LISPGPT_SECRET, else what a file among the user's settings holds, which the
+    first of them makes."""
+    said = environment.get("LISPGPT_SECRET")
+    if said is not None:
+        if len(said) < SHORTEST:
+            raise click.UsageError(f"LISPGPT_SECRET is shorter than {SHORTEST} letters")
+        return said.encode(errors="surrogateescape")
+    return user_secret(settings_folder(environment) / "secret")
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from lispgpt.runtime.collectives.peers import ranks_said, send
+from lispgpt.runtime.collectives.peers import LONGEST, ranks_said, send
 
 
 class Hub:
-    """lines: a connected socket of each process; a thread listens to each until it is closed.
+    """lines: a connected socket of each process, by their ranks; a thread listens to each until it is closed.
 
     Of those that end, the first alone counts: `failure` is (its rank, why).  Rank 0 is told last: the hub may be of its
     process, which ends once it knows.
@@ -28,8 +28,8 @@ class Hub:
         self._done: set[int] = set()
         self.failure: tuple[int, str] | None = None
         self._end: dict[str, Any] = {}
-        for line in self._lines:
-            threading.Thread(target=self._listen, args=(line,), daemon=True).start()
+        for rank, line in enumerate(self._lines):
+            threading.Thread(target=self._listen, args=(rank, line), daemon=True).start()
 
     def close(self) -> None:
         """Hang up; processes that still listen take it for the end of the run."""
@@ -43,22 +43,19 @@ class Hub:
         with self._lock:
             self._tell_end(rank, f"rank {rank} {why}", None)
 
-    def _listen(self, line: socket.socket) -> None:
-        rank = -1
-        with suppress(OSError, ValueError), line.makefile("rb") as stream:
-            for text in stream:
+    def _listen(self, rank: int, line: socket.socket) -> None:
+        with suppress(OSError, ValueError, KeyError, TypeError), line.makefile("rb") as stream:
+            while text := stream.readline(LONGEST):
                 message = json.loads(text)
                 with self._lock:
                     if message["kind"] == "here":
-                        rank = message["rank"]
                         self._ranks[rank] = line
                         if self.failure is not None:  # it came after the run's end
                             self._tell(rank, self._end)
                     else:
                         self._hear(rank, message)
         with self._lock:
-            if rank >= 0 and rank not in self._done:
-                self._ranks.pop(rank, None)
+            if self._ranks.pop(rank, None) is not None and rank not in self._done:
                 self._tell_end(rank, f"rank {rank} has ended without a word: it was killed, or lost its machine", None)
 
     def _hear(self, rank: int, message: dict[str, Any]) -> None:

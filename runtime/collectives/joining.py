@@ -1,15 +1,24 @@
-"""Processes that something else has started, such as mpirun or torchrun: how each finds the others."""
+"""Processes that something else has started, such as mpirun or torchrun: how each finds the others.
+
+Rank 0 waits at the address that all are told, and nowhere else; who comes proves that it has the secret of the run, and
+so does rank 0, before anything else is said (`authentication`).
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import queue
+import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives import mpi
+from lispgpt.runtime.collectives.authentication import Refused, admit, introduce
 from lispgpt.runtime.collectives.hub import Hub
 from lispgpt.runtime.collectives.peers import Peers, Place
 
@@ -23,34 +32,62 @@ left without an answer before it counts as lost."""
 
 @dataclass(frozen=True)
 class Launched:
-    """A process that is one of several.  address: where rank 0 is to be met; None where MPI has to say it."""
+    """A process that is one of several.  address: where rank 0 is to be met; None where MPI has to say it.  secret:
+    what all of them know, and nobody else; where MPI says the address, it says a secret, too."""
 
     place: Place
     address: tuple[str, int] | None
+    secret: bytes = field(default=b"", repr=False)
 
     def join(self, patience: float, say: Callable[[str], None]) -> Peers:
         """Meet the others; rank 0 has the hub.  UserError where they are not there in a minute.
 
         say: is told why the run ends, where this process cannot end by itself and none other says it.
         """
-        place, address = self.place, self.address
-        listener = _listener(address) if place.rank == 0 else None
+        place, address, secret = self.place, self.address, self.secret
+        listener = _listener(address or (_own_address(), 0), place) if place.rank == 0 else None
         if address is None:
-            address = _told_by_mpi(listener)
+            address, secret = _told_by_mpi(listener)
         if listener is None:
-            return Peers(place, _called(address), patience, say)
+            return Peers(place, _called(address, place.rank, secret), patience, say)
         ours, theirs = socket.socketpair()
-        lines = [theirs]
-        listener.settimeout(ANSWER)
-        try:
-            while len(lines) < place.size:
-                lines.append(_watched(listener.accept()[0]))
-        except TimeoutError:
-            missing = place.size - len(lines)
-            raise UserError(f"{missing} of {place.size} processes did not come within {ANSWER:.0f} s") from None
-        listener.close()
-        Hub(lines)
+        with listener:
+            lines = _awaited(listener, place.size, secret)
+        Hub([theirs, *lines])
         return Peers(place, ours, patience, say)
+
+
+def _awaited(listener: socket.socket, size: int, secret: bytes) -> list[socket.socket]:
+    """The lines of ranks 1 and up; who does not know the secret, or comes as a rank that is there, is sent away."""
+    come: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
+
+    def hear(line: socket.socket) -> None:
+        try:
+            come.put((admit(line, secret), line))
+        except (OSError, Refused):
+            line.close()
+
+    def listen() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=hear, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=listen, daemon=True).start()
+    lines: dict[int, socket.socket] = {}
+    last = time.monotonic() + ANSWER
+    while len(lines) < size - 1:
+        try:
+            rank, line = come.get(timeout=max(0.0, last - time.monotonic()))
+        except queue.Empty:
+            missing = size - 1 - len(lines)
+            raise UserError(f"{missing} of {size} processes did not come within {ANSWER:.0f} s") from None
+        if rank in lines or not 0 < rank < size:
+            line.close()
+        else:
+            lines[rank] = _watched(line)
+    with suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)  # which ends the thread that accepts
+    return [lines[rank] for rank in sorted(lines)]
 
 
 def _watched(line: socket.socket) -> socket.socket:
@@ -61,21 +98,32 @@ def _watched(line: socket.socket) -> socket.socket:
     return line
 
 
-def _listener(address: tuple[str, int] | None) -> socket.socket:
-    port = 0 if address is None else address[1]
+def _listener(address: tuple[str, int], place: Place) -> socket.socket:
+    """Where rank 0 waits: at the address, whose machine it has to be on."""
+    host, port = address
     try:
-        return socket.create_server(("", port))
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, *_, where = found[0]
+        if place.neighbours < place.size and ipaddress.ip_address(where[0]).is_loopback:
+            raise UserError(
+                f"{host} is {where[0]} on rank 0's machine, where other machines do not reach it: give MASTER_ADDR as "
+                "its address in their network"
+            )
+        return socket.create_server(where[:2], family=family)  # type: ignore[arg-type]
     except OSError as error:
-        raise UserError(f"rank 0 cannot wait for the others at port {port}: {error.strerror}") from error
+        raise UserError(
+            f"rank 0 cannot wait for the others at {host}:{port}: {error.strerror} (MASTER_ADDR is an address of rank "
+            "0's machine)"
+        ) from error
 
 
-def _told_by_mpi(listener: socket.socket | None) -> tuple[str, int]:
-    """Where rank 0 waits, as it tells the others through MPI."""
+def _told_by_mpi(listener: socket.socket | None) -> tuple[tuple[str, int], bytes]:
+    """Where rank 0 waits and the secret of the run, as it tells the others through MPI."""
     own = None
     if listener is not None:
-        own = (_own_address(), listener.getsockname()[1])
-    address: tuple[str, int] = mpi.load().COMM_WORLD.bcast(own, root=0)
-    return address
+        own = listener.getsockname()[:2], secrets.token_bytes(32)
+    told: tuple[tuple[str, int], bytes] = mpi.load().COMM_WORLD.bcast(own, root=0)
+    return told
 
 
 def _own_address() -> str:
@@ -85,15 +133,21 @@ def _own_address() -> str:
     return "127.0.0.1"
 
 
-def _called(address: tuple[str, int], now: Callable[[], float] = time.monotonic) -> socket.socket:
-    last = now() + ANSWER
+def _called(
+    address: tuple[str, int], rank: int, secret: bytes, now: Callable[[], float] = time.monotonic
+) -> socket.socket:
+    where, last = f"{address[0]}:{address[1]}", now() + ANSWER
     while True:
         try:
             line = socket.create_connection(address, timeout=ANSWER)
-            line.settimeout(None)
+            introduce(line, rank, secret)
             return _watched(line)
+        except Refused as error:
+            raise UserError(
+                f"{where} is not rank 0 of this run, or has another secret ({error}): set LISPGPT_SECRET to the same "
+                "for all processes"
+            ) from None
         except OSError as error:
             if now() > last:
-                where = f"{address[0]}:{address[1]}"
                 raise UserError(f"rank 0 does not answer at {where}: {error.strerror or error}") from None
             time.sleep(0.1)

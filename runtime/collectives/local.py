@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import secrets
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.files import NEW
 from lispgpt.runtime.collectives.host import HostEngine, Part, combined, waiting_loop
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.base import Device
@@ -103,20 +107,45 @@ class LocalTransport:
 
 
 def _shared(peers: Peers, nbytes: int) -> mmap.mmap:
-    """Memory that all processes of the run have."""
-    folder = SHARED if SHARED.is_dir() else None
+    """Memory that all processes of the run have: a file of this user's, whose name rank 0 draws."""
+    folder = SHARED if SHARED.is_dir() else Path(tempfile.gettempdir())
     if peers.place.rank:
-        (name, *_) = peers.gather("shared memory", None)
-        with open(name, "r+b") as file:
-            memory = mmap.mmap(file.fileno(), nbytes)
+        (drawn, *_) = peers.gather("shared memory", None)
+        memory = _opened(folder, drawn, nbytes)
         peers.gather("shared memory is open", None)
         return memory
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="lispgpt-") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, nbytes)
-        except OSError as error:
-            raise UserError(f"there is no room for {nbytes:,} bytes of shared memory: {error.strerror}") from error
-        memory = mmap.mmap(file.fileno(), nbytes)
-        peers.gather("shared memory", file.name)
+    drawn = secrets.token_hex(16)
+    path = _path(folder, drawn)
+    file = os.open(path, NEW, 0o600)
+    try:
+        os.posix_fallocate(file, 0, nbytes)
+        memory = mmap.mmap(file, nbytes)
+        peers.gather("shared memory", drawn)
         peers.gather("shared memory is open", None)
+    except OSError as error:
+        raise UserError(f"there is no room for {nbytes:,} bytes of shared memory: {error.strerror}") from error
+    finally:
+        os.close(file)
+        path.unlink()
     return memory
+
+
+def _opened(folder: Path, drawn: object, nbytes: int) -> mmap.mmap:
+    """The memory that rank 0 has made; UserError where its file is none of this user's."""
+    if not isinstance(drawn, str) or not re.fullmatch("[0-9a-f]{32}", drawn):
+        raise UserError("rank 0 names no shared memory of this run's")
+    try:
+        file = os.open(_path(folder, drawn), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise UserError(f"cannot open the shared memory of rank 0: {error.strerror}") from error
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_size != nbytes:
+            raise UserError("the shared memory of rank 0 is not this user's")
+        return mmap.mmap(file, nbytes)
+    finally:
+        os.close(file)
+
+
+def _path(folder: Path, drawn: str) -> Path:
+    return folder / f"lispgpt-{drawn}"

@@ -26,6 +26,10 @@ BEAT, GRACE = 0.5, 5.0
 """Seconds between two reports of a process; that it has to end by itself once another has."""
 
 
+LONGEST = 1 << 26
+"""Bytes of a message."""
+
+
 class EndedByAnother(UserError):
     """Another process has ended, which says itself why: this one has nothing to add."""
 
@@ -176,8 +180,8 @@ class Peers:
             send(self._line, {"kind": kind, **content})
 
     def _listen(self) -> None:
-        with suppress(OSError, ValueError), self._line.makefile("rb") as stream:
-            for text in stream:
+        with suppress(OSError, ValueError, KeyError, TypeError), self._line.makefile("rb") as stream:
+            while text := stream.readline(LONGEST):
                 self._hear(json.loads(text))
         if not self._left and self._failure is None:
             self._end("the process that started this run has ended", True)

@@ -160,6 +160,7 @@ def launched(place: Path, *of_each: Sequence[object]) -> list[subprocess.Popen[s
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     given = {"WORLD_SIZE": str(len(of_each)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    given["XDG_CONFIG_HOME"] = str(place / "settings")
     start = [sys.executable, "-m", "lispgpt", "train"]
     return [command(place, *start, *words, RANK=str(n), LOCAL_RANK=str(n), **given) for n, words in enumerate(of_each)]
 
