@@ -25,6 +25,7 @@ from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.passes.base import find_pass, make_pass
 from lispgpt.passes.culprit import culprit
 from lispgpt.passes.dumps import make_folder, write_dump
+from lispgpt.passes.effects import refuse_effects
 from lispgpt.passes.states import State
 from lispgpt.passes.targets import Target
 
@@ -264,14 +265,16 @@ def _mlir_pipeline(call: str, scope: str) -> tuple[str, str]:
 
 
 def parse_calls(text: str) -> tuple[PassCall, ...]:
-    """Pass calls from MLIR's own notation: `first,second{a=1 b=2},third`."""
+    """Pass calls from MLIR's own notation: `first,second{a=1 b=2},third`; UserError for those that reach beyond the
+    module."""
     calls = []
     for match in _split_calls(text):
         found = re.fullmatch(r"([\w.-]+)(?:\{(.*)\})?", match.strip(), re.DOTALL)
         if found is None:
             raise UserError(f"{match.strip()!r} is not a pass: write name or name{{option=value}}")
-        options = re.findall(r"([\w-]+)=(\{[^}]*\}|\S+)", found.group(2) or "")
-        calls.append(PassCall(found.group(1), tuple(options)))
+        options = tuple(re.findall(r"([\w-]+)=(\{[^}]*\}|\S+)", found.group(2) or ""))
+        refuse_effects(found.group(1), options)
+        calls.append(PassCall(found.group(1), options))
     return tuple(calls)
 
 

@@ -14,6 +14,7 @@ from lispgpt.cli.options import PATH, contained
 from lispgpt.compiler.driver import read_source
 from lispgpt.ir.diagnostics import Diagnostics
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.passes.effects import refuse_linked
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
@@ -53,6 +54,7 @@ def opt(
     with new_context() as context, ir.Location.unknown():
         pipeline.check()
         module = parse_module(context, file)
+        refuse_linked(module)
         Runner(chip, dump_dir, print_after, show=click.echo).run(module, pipeline)
         text = str(module)
     if output is None:

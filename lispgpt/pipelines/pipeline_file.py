@@ -10,6 +10,7 @@ from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, head_name, show
 from lispgpt.language.reader.reader import read
+from lispgpt.passes.effects import refuse_effects
 from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
 
 PIPELINES = Path(__file__).resolve().parents[1] / "passes" / "pipelines"
@@ -52,6 +53,7 @@ def pass_call(form: Form) -> PassCall:
     if len(items) % 2:
         raise UserError("an option has no value", options[0].span)
     pairs = tuple((_option_name(k), _option_value(v)) for k, v in zip(items[::2], items[1::2], strict=True))
+    refuse_effects(_symbol(name), pairs, form.span)
     return PassCall(_symbol(name), pairs, form.span)
 
 
