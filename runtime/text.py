@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.overlap import overlap
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer
 
@@ -58,15 +59,10 @@ class Continuation:
         if found:
             self.ended, keep = "stop", min(found)
         else:
-            keep = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
+            keep = len(text) - max((overlap(text, stop) for stop in self._stops), default=0)
         self._held = "" if found else text[keep:]
         self.text += text[:keep]
         return text[:keep]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How long the longest end of a text is that a stop begins with."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
 
 
 class Text:

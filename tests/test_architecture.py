@@ -31,6 +31,7 @@ ARROWS = {
     "api": {"base", "compiler", "execution", "runtime"},
     "bench": {"base", "execution", "passes", "runtime"},
     "training": {"base", "compiler", "execution", "runtime"},
+    "chat": {"base", "runtime"},
 }
 
 

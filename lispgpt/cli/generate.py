@@ -31,9 +31,9 @@ OF_TEXTS = (
 """Options that say something of texts that are generated."""
 
 
-def sampling_options() -> list[Any]:
-    """The options that say how text is generated."""
-    return [
+def sampling_options(logprobs: bool = True) -> list[Any]:
+    """The options that say how text is generated.  logprobs: whether its log-probabilities can be asked for."""
+    options = [
         click.option("--max-new-tokens", type=click.IntRange(0), help="How many tokens to generate at most."),
         click.option("--greedy", is_flag=True, help="Always take the most probable token."),
         click.option("--temperature", type=float, help="Divide logits by this; 0 is greedy."),
@@ -51,8 +51,9 @@ def sampling_options() -> list[Any]:
         click.option("--seed", type=int, help="Make sampling repeatable; text number n draws by seed + n."),
         click.option("--stop", multiple=True, metavar="TEXT", help="End a text before this.  Repeatable."),
         click.option("--lookup", type=click.IntRange(0), help="Draft so many tokens from the text so far (--greedy)."),
-        click.option("--logprobs", is_flag=True, help="Tell each token's log-probability in the model's own logits."),
     ]
+    told = click.option("--logprobs", is_flag=True, help="Tell each token's log-probability in the model's own logits.")
+    return [*options, told] if logprobs else options
 
 
 def choices(options: Mapping[str, Any]) -> Choices:

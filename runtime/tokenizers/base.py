@@ -33,13 +33,16 @@ class Tokenizer(ABC):
 
     size: every id is below it.  end_of_text: the id that ends a text, where there is one.  other_ends: more ids that
     end one, such as a turn's in a conversation.  start: the ids that every text begins with (none for GPT-2, one for
-    Llama).
+    Llama).  special: the texts that stand for one token each, which says something of the text around it, such as where
+    a turn ends.  added: other texts that are one token wherever they stand.
     """
 
     size: int
     end_of_text: int | None
     other_ends: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
+    special: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
 
     @abstractmethod
     def encode_valid(self, text: str) -> list[int]:

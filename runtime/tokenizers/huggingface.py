@@ -91,6 +91,9 @@ class HuggingFaceTokenizer(Tokenizer):
         library.no_truncation()
         library.no_padding()
         self._library, self._decoder = library, library.decoder
+        added = library.get_added_tokens_decoder().values()
+        self.special = tuple(each.content for each in added if each.special)
+        self.added = tuple(each.content for each in added if not each.special)
         self._bytes = {character: byte for byte, character in enumerate(byte_alphabet())}
         self.size = max(library.get_vocab().values(), default=-1) + 1
         self._byte_level = byte_level

@@ -66,6 +66,7 @@ class LlmcTokenizer(Tokenizer):
         self._pieces = pieces
         self.size = len(pieces)
         self.end_of_text = end_of_text
+        self.special = () if end_of_text is None else (END_OF_TEXT,)
         self._known: dict[bytes, list[int]] = {}
 
     def decode_bytes(self, token: int) -> bytes:
