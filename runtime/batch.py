@@ -16,6 +16,7 @@ import numpy as np
 from lispgpt.runtime.batch_states import settle
 from lispgpt.runtime.decoding import padded, result_of, runs_on, step_inputs
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.near_ties import near_rows
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
@@ -44,8 +45,8 @@ class Batch:
             if self._enough_places():
                 yield from self._begin()
             for place, text in enumerate(self.places):
-                if text is not None and text.generator.position >= text.generator.context:
-                    yield text, text.take(text.generator.decode())  # which takes its newest part in again
+                if text is not None and text.generator.position >= text.generator.limit:
+                    yield text, text.take(text.generator.decode())  # which takes it, or its newest part, in again
                     self._settle(place, text)
             yield from self._decode()
 
@@ -83,6 +84,7 @@ class Batch:
         for text in texts:
             text.generator.begin(text.prompt)
         spare = [texts[0]] * (self._together - len(texts))
+        tell_lengths(self.session, [self._intake], [len(text.prompt) for text in [*texts, *spare]])
         rows = np.concatenate([padded(text.prompt, 0, self._longest) for text in [*texts, *spare]], axis=1)
         self.session.start(self._intake, dict(zip(self._intake.inputs, rows, strict=True)))
         for number, (place, text) in enumerate(zip(free, texts, strict=False)):
@@ -125,7 +127,7 @@ class Batch:
         self.session.put(self.entry, inputs)
         steps = STEPS_AHEAD if self.entry.repeats is None else TOGETHER_AHEAD
         ahead = steps if self.entry.repeatable else 1
-        most = min(text.generator.context - text.generator.position for text in texts)
+        most = min(text.generator.limit - text.generator.position for text in texts)
         count = min(most, self._until_places([text.room for text in texts]))
 
         def all_go_on() -> bool:

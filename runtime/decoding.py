@@ -80,6 +80,29 @@ def can_decode(session: Session, entry: str) -> bool:
     return any(e.sizes.get("positions") == 1 for name in (GREEDY, entry) for e in session.entries(name))
 
 
+def size_of(session: Session, name: str) -> int:
+    """A size in the program's config, such as its context."""
+    size = session.config.get(name)
+    if type(size) is not int:
+        raise UserError(f"to generate, a program's config has to say its {name}: (config {name} N)")
+    return size
+
+
+def checking(session: Session, drafted: int, choice: str, repeatable: bool) -> Entry:
+    """The entry that checks drafts of so many tokens; UserError where none can be checked.
+
+    choice: see `choice_of`.  repeatable: whether runs of the model leave nothing that a later run of the same positions
+    does not write again.
+    """
+    if choice != GREEDY:
+        raise UserError("a look-up drafts greedy tokens: it wants them without penalties and log-probabilities")
+    if not repeatable:
+        raise UserError("this model's states add up over positions, so that no draft can be taken back")
+    entry = session.entry(VERIFY, batch=1, length=drafted + 1)
+    session.read_at_once(entry)
+    return entry
+
+
 def reports(session: Session, entry: Entry) -> list[list[int]]:
     """What the last run of an entry says of the tokens that it chose, a row for each."""
     found = session.result(entry, result_of(entry))

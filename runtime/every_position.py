@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lispgpt.runtime.decoding import padded
+from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 
@@ -22,6 +23,7 @@ def every_logits(session: Session, entry: Entry, tokens: np.ndarray, vocab: int)
     session.holder, rows, found = None, entry.sizes["length"], []
     if not entry.repeatable:
         session.forget([entry])
+    tell_lengths(session, [entry], [tokens.size])
     for start in range(0, tokens.size, rows):
         part = tokens[start : start + rows]
         session.start(entry, dict(zip(entry.inputs, padded(part, start, rows), strict=True)))

@@ -15,10 +15,10 @@ from lispgpt.runtime.decoding import (
     GREEDY,
     MOST_PROBABLE,
     SAMPLING,
-    VERIFY,
     Row,
     check_results,
     checked_tokens,
+    checking,
     choice_of,
     chunk_sizes,
     padded,
@@ -26,10 +26,12 @@ from lispgpt.runtime.decoding import (
     result_of,
     runs_on,
     single,
+    size_of,
     step_inputs,
     taking_in,
 )
 from lispgpt.runtime.devices.base import RUNS_AHEAD
+from lispgpt.runtime.long_texts import Reach, tell_lengths
 from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup
 from lispgpt.runtime.near_ties import NearTies, report_of
 from lispgpt.runtime.plan.plan import Entry
@@ -63,11 +65,7 @@ class Generator:
 
     def __post_init__(self) -> None:
         session = self.session
-        for name in ("context", "vocab"):
-            if type(session.config.get(name)) is not int:
-                raise UserError(f"to generate, a program's config has to say its {name}: (config {name} N)")
-        self.context = int(session.config["context"])
-        self.vocab = int(session.config["vocab"])
+        self.context, self.vocab = size_of(session, "context"), size_of(session, "vocab")
         self._greedy, self._drawn, self._adjusted = (single(session, name) for name in (GREEDY, DRAWN, ADJUSTED))
         self._entries = taking_in(session, self.entry)
         self.chunks = tuple(sorted(size for size in self._entries if size <= self.context))
@@ -79,18 +77,11 @@ class Generator:
             session.read_at_once(entry)
         self.tokens: list[int] = []
         self.log_probabilities: list[float] = []
-        self.position, self.parted = 0, False
-        self.near_ties = self.near_ties or NearTies(session, self.entry)
-        self.drafts = self._lookup() if self.lookup else None
-
-    def _lookup(self) -> Lookup:
-        if self.choice != GREEDY:
-            raise UserError("a look-up drafts greedy tokens: it wants them without penalties and log-probabilities")
-        if not self.repeatable:
-            raise UserError("this model's states add up over positions, so that no draft can be taken back")
-        verify = self.session.entry(VERIFY, batch=1, length=self.lookup + 1)
-        self.session.read_at_once(verify)
-        return Lookup(verify, self.lookup, 1.0 if self.decoder() is None else CHECK_STEPS)
+        self.position, self.parted, self._reach = 0, False, Reach(session, self.context)
+        self.near_ties, self.drafts = self.near_ties or NearTies(session, self.entry), None
+        if self.lookup:
+            steps = 1.0 if self.decoder() is None else CHECK_STEPS
+            self.drafts = Lookup(checking(session, self.lookup, self.choice, self.repeatable), self.lookup, steps)
 
     @property
     def choice(self) -> str:
@@ -100,16 +91,17 @@ class Generator:
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
         if not self.tokens:
-            self.restart()
-        numbers = self._read(tokens)
-        if self.position + len(tokens) > self.context:
+            self.restart(len(tokens))
+        numbers, reached = self._read(tokens), self.position + len(tokens)
+        if reached > self.context:
             return self._again(self.kept)
-        return self._feed(numbers) if self.session.holder is self else self._again(self.position + len(tokens))
+        return self._feed(numbers) if self._goes_on(reached) else self._again(reached)
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Begin with a prompt that another entry takes in: the next step is that of its last token."""
         self._read(tokens)
         self.position = len(tokens) - 1
+        self._reach.begins(len(tokens))
 
     def _read(self, tokens: Sequence[int]) -> np.ndarray:
         """Put what was given behind the text, and give it as an array; UserError for what is no prompt."""
@@ -123,7 +115,11 @@ class Generator:
         """Take in the newest token (already in `tokens`); the token that follows it."""
         if self.position >= self.context:
             return self._again(self.kept)
-        return self._feed(self.tokens[-1:]) if self.session.holder is self else self._again(self.position + 1)
+        return self._feed(self.tokens[-1:]) if self._goes_on(self.position + 1) else self._again(self.position + 1)
+
+    def _goes_on(self, position: int) -> bool:
+        """Whether the states are this sequence's, as they are up to a position."""
+        return self.session.holder is self and position <= self.limit
 
     def generate(self, prompt: Sequence[int], max_new_tokens: int, ends: Collection[int] = ()) -> Iterator[int]:
         """New tokens as they come, up to and with the first of those that end a text."""
@@ -147,11 +143,18 @@ class Generator:
         if self.adjustment is not None:
             self.adjustment.wrote(token)
 
-    def restart(self) -> None:
-        """Begin a sequence at position 0, which forgets states that no position says where to write."""
+    @property
+    def limit(self) -> int:
+        """Positions up to which the sequence goes on as it is; there its text, or the newest part, is taken in anew."""
+        return self._reach.limit
+
+    def restart(self, length: int) -> None:
+        """Begin with so many tokens at position 0, which forgets states that no position says where to write."""
         self.position, self.session.holder = 0, self
+        self._reach.begins(length)
         if not self.repeatable:
             self.session.forget(self._entries.values())
+        tell_lengths(self.session, self._entries.values(), [length])
 
     def device_draws(self) -> Weighted | None:
         """The sampler by whose settings the device draws; None where it decodes greedily or the host samples."""
@@ -218,7 +221,7 @@ class Generator:
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
-        room, decoder = min(wanted, self.context - self.position), self.decoder()
+        room, decoder = min(wanted, self.limit - self.position), self.decoder()
         if room < 2 or self.session.holder is not self:
             yield self.decode()
             return
@@ -267,7 +270,7 @@ class Generator:
 
     def _again(self, count: int) -> int:
         """Take the newest tokens in from position 0 on."""
-        self.restart()
+        self.restart(count)
         return self._feed(self.tokens[-count:])
 
     def _feed(self, tokens: Sequence[int] | np.ndarray) -> int:

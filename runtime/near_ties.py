@@ -23,6 +23,7 @@ import numpy as np
 from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.base.precisions import EXACT
 from lispgpt.runtime.decoding import chunk_sizes, padded, reports, taking_in
+from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.session import Session
@@ -134,6 +135,7 @@ class NearTies:
         """Take tokens in from nothing."""
         if not self._repeatable:
             self._session.forget(self._entries.values())
+        tell_lengths(self._session, self._entries.values(), [len(tokens)])
         start = 0
         for size in chunk_sizes(len(tokens), self._sizes, self._session.device.weight_rows, self._repeatable):
             part, self._last = tokens[start : start + size], self._chunk(size)

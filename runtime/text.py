@@ -98,9 +98,9 @@ class Text:
 
     @property
     def room(self) -> int:
-        """Steps until the text or the context is full."""
+        """Steps until the text is full, or what it goes on to has to be taken in anew."""
         left = self._continuation.limit - len(self.tokens)
-        return min(left, self.generator.context - self.generator.position)
+        return min(left, self.generator.limit - self.generator.position)
 
     def take(self, token: int) -> str:
         """Go on with a token; the text that it completes."""

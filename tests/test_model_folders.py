@@ -20,6 +20,7 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
+from lispgpt.runtime.data.shards import write_shard
 
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith("qwen3-bf16")]
@@ -49,16 +50,32 @@ def test_a_folder_alone_gives_transformers_tokens(name: str, tmp_path: Path) -> 
     check(FOLDERS[name], FOLDERS[name].write(tmp_path / name, shards=3 if "qwen" in name else 1))
 
 
+def test_all_rows_of_a_text_take_long_factors_once_it_is_long(tmp_path: Path) -> None:
+    """However it is run: one by one, in a batch where others cross the length at other steps, at once, and scored."""
+    folder = FOLDERS["phi3-long-f32"]
+    path = folder.write(tmp_path / "model")
+    with lispgpt.load(path) as model:
+        texts = model.generate_batch([case.prompt for case in folder.cases], max_new_tokens=24, greedy=True, batch=2)
+        for case, text in zip(folder.cases, texts, strict=True):
+            assert case.accepts(text.tokens)
+        whole = model.logits([*folder.cases[1].prompt, *folder.cases[1].tokens])  # all of them by long factors
+    tokens = [*folder.cases[1].prompt, *folder.cases[1].tokens]
+    data = tmp_path / "one.bin"
+    write_shard(data, [np.array(tokens)], folder.config["vocab_size"])
+    found = lispgpt.evaluate(path, None, data, length=28)
+    powers = whole[np.arange(28), tokens[1:]] - np.log(np.exp(whole[:28]).sum(1))
+    assert found.loss == pytest.approx(-powers.mean(), abs=1e-4)
+
+
 @pytest.mark.slow
 def test_long_factors_are_those_of_long_texts(tmp_path: Path) -> None:
-    """From where short ones end, which may be the start, they do what short ones would do there."""
+    """They do to long texts what short factors would do, were no text a long one."""
     folder, found = FOLDERS["phi3-long-f32"], {}
     short, long = (folder.config["rope_parameters"][f"{name}_factor"] for name in ("short", "long"))
     for name, factors, settings in (
-        ("short", (short, long), {}),
-        ("long", (short, long), {"rope-short-until": 0}),
-        ("exchanged", (long, short), {}),
-        ("from 20 on", (short, long), {"rope-short-until": 20}),
+        ("long", (short, long), {}),
+        ("short", (short, long), {"long-after": 1000}),
+        ("exchanged", (long, short), {"long-after": 1000}),
     ):
         path = folder.write(tmp_path / name)
         config = dict(folder.config)
@@ -66,10 +83,11 @@ def test_long_factors_are_those_of_long_texts(tmp_path: Path) -> None:
         (path / "config.json").write_text(json.dumps(config))
         with lispgpt.load(path, settings=settings) as model:
             found[name] = model.logits(folder.cases[2].prompt)
+            if name == "long":  # nobody says how long a text is that an entry is run on
+                direct = model.run("logits", tokens=[folder.cases[2].prompt], positions=[list(range(33))])["logits"]
+                np.testing.assert_allclose(direct[0], found[name][-1], atol=1e-4)
     np.testing.assert_allclose(found["long"], found["exchanged"], atol=1e-5)
-    np.testing.assert_allclose(found["from 20 on"][:20], found["short"][:20], atol=1e-5)
-    for name in ("long", "from 20 on"):
-        assert np.abs(found[name] - found["short"])[20:].max() > 0.01
+    assert np.abs(found["long"] - found["short"])[1:].max() > 0.01
 
 
 def test_every_kind_has_a_program_of_at_most_sixty_lines() -> None:

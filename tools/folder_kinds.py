@@ -24,7 +24,7 @@ LONG = DEFAULT | {
     "rope_type": "longrope",
     "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0],
     "long_factor": [1.5, 2.0, 3.0, 5.0, 7.5],
-    "original_max_position_embeddings": 60,
+    "original_max_position_embeddings": 24,
 }
 GEMMA = LLAMA | {"head_dim": 16, "sliding_window": 11, "query_pre_attn_scalar": 20}
 FALCON = {key: LLAMA[key] for key in LLAMA if key not in ("intermediate_size", "num_key_value_heads")} | {
@@ -90,7 +90,7 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
         LLAMA
         | {"ffn_dim": 101, "word_embed_proj_dim": 36, "do_layer_norm_before": False, "activation_function": "gelu"},
     ),
-    ("phi3-long", "phi3", LLAMA | {"rope_parameters": LONG, "original_max_position_embeddings": 60}),
+    ("phi3-long", "phi3", LLAMA | {"rope_parameters": LONG, "original_max_position_embeddings": 24}),
     ("smollm3", "smollm3", LLAMA | {"num_hidden_layers": 4}),
     (
         "granite",

@@ -41,11 +41,18 @@
 ; "llama3", "yarn" or "longrope" (once "su"), and the others are what these need.
 ; (rotary-config 500000.0 "yarn"): what rope-theta and rope-type are where the checkpoint says nothing.
 (defmacro rotary-config [& said]
-  `(config rope-type ~(if (> (count said) 1) (nth said 1) "default")
-           rope-theta ~(if (> (count said) 0) (nth said 0) 10000.0)
-           rope-factor 0.0  rope-low 1.0  rope-high 4.0  rope-original 0
-           rope-fast 32.0  rope-slow 1.0  rope-whole true  rope-attention 0.0  rope-mscale 0.0  rope-mscale-all 0.0
-           rope-short []  rope-long []  rope-most 0  rope-short-until -1))
+  `(do
+     (config rope-type ~(if (> (count said) 1) (nth said 1) "default")
+             rope-theta ~(if (> (count said) 0) (nth said 0) 10000.0)
+             rope-factor 0.0  rope-low 1.0  rope-high 4.0  rope-original 0
+             rope-fast 32.0  rope-slow 1.0  rope-whole true  rope-attention 0.0  rope-mscale 0.0  rope-mscale-all 0.0
+             rope-short []  rope-long []  rope-most 0)
+     (if (long-factors?)
+       (do (config long-after (first-length)) (state (long-text [batch] i32)))
+       nil)))
+
+; Whether long texts are turned by other factors than short ones
+(defn long-factors? [] (or (= (configured "rope-type" "default") "su") (= (configured "rope-type" "default") "longrope")))
 
 ; The length of the first training's texts: where it is not said, that of all
 (defn first-length []
@@ -75,28 +82,36 @@
       (= kind "") (error "how this model's positions are turned has to be said: rope_type" kind)
       :else (error "rope-type is default, dynamic, linear, llama3 or yarn" kind))))
 
-; "LongRoPE", Ding et al. 2024: every pair is slowed by a factor of its own, which is another where texts are longer than
-; those of the first training.  Rows from there on take it, as the first texts of that length would; with
-; rope-short-until 0 all do.
+; "LongRoPE", Ding et al. 2024: every pair is slowed by a factor of its own, which is another for all rows of a text that
+; is longer than those of the first training were.  Whether one is so is said by the state `long-text` (see decoding.py),
+; and where nobody says it, by the position of a run's last row.
 (defn long-angles [positions pairs original]
   (let [plain (rotary-frequency (configured "rope-theta" 10000.0) pairs)
-        given (configured "rope-short-until" -1)
-        until (if (< given 0) original given)
+        state (known-state "long-text")
+        said (if state (read-state state) positions)
+        rows (dim positions 0)
+        each (: (quot rows (batch)) index)
+        long? (fn [row]
+                (let [sequence (quot row each)
+                      last (at positions (+ (* sequence each) (- each (: 1 index))))
+                      by-position (>= last (: original i32))]
+                  (if state
+                    (let [word (at said sequence)] (or (= word (: 1 i32)) (and (= word (: 0 i32)) by-position)))
+                    by-position)))
         factor (fn [name pair]
                  (let [factors (configured name [])]
                    (fold (fn [found i] (select (= pair i) (nth factors i) found)) 1.0 (range (count factors)))))]
-    (tensor [n (dim positions 0) i pairs]
-      (let [position (at positions n)
-            pair (cast i i32)
-            slowed (select (< position until) (factor "rope-short" pair) (factor "rope-long" pair))]
-        (/ (* (cast position f32) (plain (cast pair f32))) slowed)))))
+    (tensor [n rows i pairs]
+      (let [pair (cast i i32)
+            slowed (select (long? n) (factor "rope-long" pair) (factor "rope-short" pair))]
+        (/ (* (cast (at positions n) f32) (plain (cast pair f32))) slowed)))))
 
 ; positions [rows], pairs -> a function that turns x [rows heads size] by its rows' positions, as the config says
 (defn turning [positions pairs]
   (let [kind (configured "rope-type" "default")
         given (configured "rope-attention" 0.0)
         [factor original] [(times-longer) (first-length)]
-        long (if (= kind "su") true (= kind "longrope"))
+        long (long-factors?)
         [m all] [(configured "rope-mscale" 0.0) (configured "rope-mscale-all" 0.0)]
         longer (cond (= kind "yarn") (if (= (* m all) 0.0) (yarn-scale factor 1.0)
                                        (/ (yarn-scale factor m) (yarn-scale factor all)))

@@ -9,6 +9,7 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.data.batches import IGNORED, Stream, sweep
 from lispgpt.runtime.decoding import SCORE
+from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.trainer import Evaluation
 
@@ -22,9 +23,11 @@ def score(session: Session, stream: Stream, batch: int, length: int, most: int |
     positions = np.tile(np.arange(length, dtype=np.int32), (batch, 1))
     losses, correct, count = [], 0, 0
     for tokens, targets in sweep(stream, batch, length, most):
-        real = (targets != IGNORED).reshape(-1)
+        asked = targets != IGNORED
+        real = asked.reshape(-1)
         if not entry.repeatable:
             session.forget([entry])
+        tell_lengths(session, [entry], asked.sum(1).tolist())
         session.start(entry, {"tokens": tokens, "positions": positions, "targets": np.maximum(targets, 0)})
         losses.append(float(session.result(entry, "losses")[real].sum(dtype=np.float64)))
         correct += int((session.result(entry, "next") == targets.reshape(-1))[real].sum())

@@ -214,6 +214,12 @@ def _row_positions(evaluator: Evaluator, form: Form) -> Any:
     return now.positions
 
 
+@builtin("known-state", 1, 1)
+def _known_state(evaluator: Evaluator, form: Form, name: Any) -> Any:
+    """`(known-state "kv")`: the program's state of that name, nil where it declares none."""
+    return evaluator.states.of(Model).states.get(name)
+
+
 @builtin("mind-padding", 0, 0)
 def _mind_padding(evaluator: Evaluator, form: Form) -> Any:
     """Say that the entry keeps rows that only pad a chunk (see `row-real`) out of its states."""
