@@ -134,3 +134,36 @@ def test_the_cpu_example_still_compiles_for_the_shapes_of_its_target() -> None:
         "prefill (batch 1, positions 16)",
         "decode-greedy (batch 1, positions 1)",
     ]
+
+
+CALLED = """(require nn)
+(config vocab 11  context 16  width 8)
+(weights (table [vocab width]) (qkv [(* 3 width) width]))
+(state (kv [1 2 2 context 4]))
+(entry logits [tokens positions]
+  (let [x (+ (rows table tokens) (tensor [r (dim tokens 0) c width] (* 0.1 (cast (at (row-positions) r) f32))))]
+    (matmul-transposed (+ x (attention (linear x qkv) (kv 0) 2)) table)))
+(entry two-steps [tokens positions]
+  (let [one (logits tokens positions)
+        two (logits (best-token one vocab) (+ positions 1))]
+    {:two two :stood (cast (row-positions) f32)}))
+"""
+
+
+def test_an_entry_that_is_called_stands_at_the_positions_that_it_is_given(tmp_path: Path) -> None:
+    """Decode steps that are unrolled in one entry give what as many runs of the step give."""
+    artifact = compile_text(CALLED, tmp_path, sizes=[{"batch": 1, "positions": 1}])
+    rng, seed = seeded.named_rng()
+    weights, first, steps = random_weights(artifact), int(rng.integers(0, 11)), [np.zeros(0)]
+    with open_checked(artifact, weights) as session:
+        token = first
+        for position in range(6):
+            steps.append(session.run("logits", [[token]], [[position]])["logits"])
+            token = int(steps[-1].argmax())
+    with open_checked(artifact, weights) as session:
+        token = first
+        for position in (0, 2, 4):
+            found = session.run("two-steps", [[token]], [[position]])
+            np.testing.assert_allclose(found["two"], steps[position + 2], atol=1e-4, err_msg=seed)
+            assert found["stood"] == [position], "the caller's own rows stand where they stood"
+            token = int(found["two"].argmax())

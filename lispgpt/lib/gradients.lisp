@@ -15,14 +15,15 @@
 (defgradient arith.truncf [g y a] [g])
 (defgradient math.fma [g y a b c] [(* g b) (* g a) g])
 
-; ---- choices: what was not chosen has no gradient; of equals the first was
+; ---- choices: what was not chosen has no gradient, and of equals each has half
 
+(defn for-larger [g a b] (select (> a b) g (select (= a b) (* 0.5 g) 0.0)))
 (defgradient arith.select [g y c a b] [nil (select c g 0.0) (select c 0.0 g)])
-(defgradient arith.maximumf [g y a b] [(select (>= a b) g 0.0) (select (>= a b) 0.0 g)])
-(defgradient arith.minimumf [g y a b] [(select (<= a b) g 0.0) (select (<= a b) 0.0 g)])
-(defgradient arith.maxnumf [g y a b] [(select (>= a b) g 0.0) (select (>= a b) 0.0 g)])
-(defgradient arith.minnumf [g y a b] [(select (<= a b) g 0.0) (select (<= a b) 0.0 g)])
-(defgradient math.absf [g y a] [(select (< a 0.0) (- g) g)])
+(defgradient arith.maximumf [g y a b] [(for-larger g a b) (for-larger g b a)])
+(defgradient arith.minimumf [g y a b] [(for-larger g b a) (for-larger g a b)])
+(defgradient arith.maxnumf [g y a b] [(for-larger g a b) (for-larger g b a)])
+(defgradient arith.minnumf [g y a b] [(for-larger g b a) (for-larger g a b)])
+(defgradient math.absf [g y a] [(select (> a 0.0) g (select (< a 0.0) (- g) 0.0))])
 (defgradient math.floor [g y a] [nil])
 (defgradient math.ceil [g y a] [nil])
 (defgradient math.round [g y a] [nil])

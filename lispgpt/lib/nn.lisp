@@ -68,6 +68,7 @@
 ; ---- activations
 
 (defn relu [x] (max x 0.0))
+(defgradient relu [g y x] [(select (> x 0.0) g 0.0)])                      ; 0 at 0
 
 (defn sigmoid [x]
   (elementwise (fn [v] (/ 1.0 (+ 1.0 (exp (- v))))) x))

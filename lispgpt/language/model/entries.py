@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 from lispgpt.ir.mlir import ir
@@ -10,6 +12,7 @@ from lispgpt.language.core.environment import MISSING, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Builtin, Special, describe, items_of
+from lispgpt.language.forms import shapes
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.declarations import dtype_of, is_free
@@ -36,9 +39,9 @@ def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     if not body:
         evaluator.site.fail(f"the entry {name.name} computes nothing", form)
     dimensions = tuple(_dimensions(taken, environment))
-    shapes = None if options is None else _shapes(evaluator, options, dimensions, name, environment)
+    chosen = None if options is None else _shapes(evaluator, options, dimensions, name, environment)
     calls = tuple((frame.what, frame.form) for frame in evaluator.site.frames)
-    entry = Entry(name.name, taken, dimensions, shapes, body, environment.capture(), form, calls=calls)
+    entry = Entry(name.name, taken, dimensions, chosen, body, environment.capture(), form, calls=calls)
     model.entries[name.name] = entry
     if isinstance(environment.lookup(name), (Special, Builtin)) or environment.lookup(name) is MISSING:
         environment.define(name, entry)
@@ -118,7 +121,8 @@ def _restrict_shapes(evaluator: Evaluator, form: Form, entry: Any, allowed: Any)
 
 
 def call(evaluator: Evaluator, entry: Entry, arguments: list[Any], form: Form) -> Any:
-    """`(logits tokens positions)`: an entry's value for other inputs, inside another entry."""
+    """`(logits tokens positions)`: an entry's value for other inputs, inside another entry.  Its `positions` are where
+    its rows stand (`row-positions`), and its `(batch)` is that of what it is given."""
     if len(arguments) != len(entry.inputs):
         takes = ", ".join(declared.name.name for declared in entry.inputs)
         evaluator.site.fail(f"the entry {entry.name} takes {takes or 'nothing'}, and {len(arguments)} are given", form)
@@ -132,8 +136,29 @@ def call(evaluator: Evaluator, entry: Entry, arguments: list[Any], form: Form) -
         scope.define(declared.name, value)
     for name, size in sizes.items():
         scope.names[name] = size
-    with evaluator.site.frame(entry.name, form):
+    with evaluator.site.frame(entry.name, form), _standing_at(evaluator, scope, entry, sizes, form):
         return evaluator.body(entry.body, scope)
+
+
+@contextmanager
+def _standing_at(
+    evaluator: Evaluator, scope: Environment, entry: Entry, sizes: dict[str, int], form: Form
+) -> Iterator[None]:
+    """Have the rows stand at the positions that a called entry is given, and its sizes be those of what it is given."""
+    now = evaluator.states.of(Model).building
+    given = next((i for i in entry.inputs if i.name.name == POSITIONS), None)
+    if now is None:
+        yield
+        return
+    before = now.positions, now.sizes
+    now.sizes = now.sizes | sizes
+    if given is not None:
+        positions = shapes.tensor_of(evaluator, scope.names[POSITIONS], form, entry.name)
+        now.positions = shapes.reshape(evaluator, positions, (prod(positions.type.shape),), form)
+    try:
+        yield
+    finally:
+        now.positions, now.sizes = before
 
 
 def _check_tensor(evaluator: Evaluator, entry: Entry, declared: Input, value: Any, form: Form) -> None:

@@ -16,11 +16,11 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import VIEWS, captured_values, defining_op, integers, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
-from lispgpt.language.core.values import Closure, Weight, WeightReference, describe
+from lispgpt.language.core.values import Closure, describe
 from lispgpt.language.forms import arithmetic, casts, shapes, tensors
 from lispgpt.language.model import body_clones, elementwise_gradients, index_algebra
-from lispgpt.language.model.blocks import is_in_blocks
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
+from lispgpt.language.model.gradient_targets import targets_of
 from lispgpt.language.model.named_ops import is_contraction, made_generic
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
@@ -31,28 +31,18 @@ SUMS = ("linalg.contract", "linalg.reduce arith.addf")
 
 @builtin("gradients", 2, 2)
 def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
-    """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape; zeros where the
-    loss does not depend on it."""
+    """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape.
+
+    A slice, a reshape or a layer `(w l)` is a window of what it is taken from: its gradient is that window of the
+    whole's gradient, however often it is spelled.  A value that the loss is not computed from is an error, but for a
+    weight that `(all-weights)` lists: it has zeros, as what `stop-gradient` cuts off has.
+    """
     loss = tensors.of_scalar(evaluator, loss, form)
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
-    values = [_target(evaluator, target, form) for target in shapes.items_of(targets) or ()]
-    if not values:
-        evaluator.site.fail(
-            "`gradients` wants the values to differentiate by in a vector: (gradients loss [w b])", form
-        )
-    backward = _Backward(evaluator, form, loss, values)
-    return backward.run()
-
-
-def _target(evaluator: Evaluator, target: Any, form: Form) -> ir.Value:
-    held = target.weight if isinstance(target, WeightReference) else target
-    if is_in_blocks(held):
-        evaluator.site.fail(f"{held.name} is in blocks ({held.dtype}), which are not trained", form)
-    value: Any = held.value if isinstance(held, Weight) else held
-    if not shapes.is_tensor(value) or not arithmetic.is_float(value.type):
-        evaluator.site.fail(f"`gradients` differentiates by tensors of floats, and got {describe(target)}", form)
-    return value
+    targets = targets_of(evaluator, targets, loss, form)
+    found = _Backward(evaluator, form, loss, [target.whole for target in targets]).run()
+    return tuple(target.window_of(evaluator, part, form) for target, part in zip(targets, found, strict=True))
 
 
 @dataclass
