@@ -205,6 +205,9 @@ def iterated(reader: Values, op: ir.Operation, number: int, index: list[Index]) 
     counter, *carried = block.arguments
     if not isinstance(counter.type, ir.IndexType):
         raise Refused("a loop counts in something else than indices")
+    shapes = {shape_of(v) for v in carried if isinstance(v.type, ir.RankedTensorType)}
+    if shapes - {shape_of(op.results[number])}:
+        raise Refused("a loop carries tensors of several shapes")
 
     def element(value: ir.Value) -> ir.Value:
         return reader.read(value, index) if isinstance(value.type, ir.RankedTensorType) else reader.scalar(value)

@@ -46,6 +46,7 @@ from lispgpt.passes.model.in_place import is_by_element, read_arguments, replace
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
+from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.model.row_moments import BESIDE
@@ -61,8 +62,7 @@ class OutlineKernels(Pass):
     """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
     most this many rows (0: never), which a GPU's block has room for in shared memory.  column_sums: have rows kernels
     make sums of columns in at least so many shares for each of a GPU's cores (0: never).  cached_rows: have products of
-    at least so many rows, which the target multiplies by warpgroups, write rows to caches that are columns of theirs
-    (0: never)."""
+    so many rows, which the target multiplies by warpgroups, write rows to caches that are their columns (0: never)."""
 
     starts_from = (UNPLACED,)
     prologue_rows: int = 0
@@ -74,6 +74,7 @@ class OutlineKernels(Pass):
         warpgroups = isinstance(target, Gpu) and target.warpgroup is not None and target.copies is not None
         for entry in entry_functions(module):
             _drop_unread(entry)
+            put_numbers_in_tensors(entry)
             _share_constants(entry)
             _compute_views(entry)
             ops = operations(entry.regions[0].blocks[0])
@@ -98,8 +99,8 @@ def _drop_unread(entry: ir.Operation) -> None:
 
 
 def _share_constants(entry: ir.Operation) -> None:
-    """Leave one op for each constant, at the entry's start: else the first layer's kernels, which have constants of
-    their own where later layers reuse those, would differ from the others."""
+    """Leave one op for each constant, at the entry's start: else the first layer's kernels would differ from later
+    ones', which reuse its constants."""
     known: dict[tuple[str, str], ir.Value] = {}
     for op in list(nested_operations(entry)):
         if op.name != "arith.constant":

@@ -22,12 +22,19 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access, tensor_access
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import captured_values, clone_with, defining_op, retype, unscheduled_kernels
+from lispgpt.ir.structure import (
+    captured_values,
+    clone_with,
+    defining_op,
+    operations,
+    retype,
+    unscheduled_kernels,
+)
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of
 from lispgpt.passes.kernels.refusal import note_refusal, refusals
 from lispgpt.passes.memory.kernel_buffers import memref_of
-from lispgpt.passes.model.kernel_groups import root_kind
+from lispgpt.passes.model.kernel_groups import is_inline, root_kind
 from lispgpt.passes.model.kernel_work import kernel_work, record_work
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.schedule.kernel_parts import Parts
@@ -45,9 +52,21 @@ class DivideKernels(Pass):
         for kernel in unscheduled_kernels(module):
             unroll_loops(kernel, self.rounds)
             take_apart_softmax(kernel)
+            _compute_outputs(kernel)
             parts = Parts(kernel)
             if len(parts.roots) > 1:
                 _divide(module, kernel, parts)
+
+
+def _compute_outputs(kernel: ir.Operation) -> None:
+    """Have every result be what an op computes, and not a view, a constant or an argument: parts are of such ops."""
+    for op in operations(kernel.regions[0].blocks[0]):
+        if op.name != "bufferization.materialize_in_destination":
+            continue
+        made = defining_op(op.operands[0])
+        if made is None or made.name == "bufferization.to_tensor" or is_inline(made):
+            with ir.InsertionPoint(op), op.location:
+                op.operands[0] = elementwise_copy(op.operands[0])
 
 
 def _divide(module: ir.Module, kernel: ir.Operation, parts: Parts) -> None:

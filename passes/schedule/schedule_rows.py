@@ -19,7 +19,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, operations, shape_of, unscheduled_kernels
+from lispgpt.ir.structure import defining_op, is_elementwise, operations, shape_of, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -41,16 +41,34 @@ class ScheduleRows(Pass):
             every = operations(kernel.regions[0].blocks[0])
             ops = [op for op in every if op.name in COMPUTED and not is_inline(op)]
             if ops and all(root_kind(op) == "rows" for op in ops):
-                _Schedule(kernel, ops, target, self.rows_per_block).run()
+                rows = _rows_of(kernel, ops)
+                if rows is not None:
+                    _Schedule(kernel, ops, rows, target, self.rows_per_block).run()
+
+
+def _rows_of(kernel: ir.Operation, ops: list[ir.Operation]) -> tuple[int, ...] | None:
+    """The rows that all of a kernel's results, and what it computes row by row, have; None where they differ.  An
+    elementwise op of other rows is computed where it is read."""
+    written = [defining_op(tensor) for tensor, _ in outputs_of(kernel)]
+    costly = [op for op in ops if not is_elementwise(op)]
+    found = {row_shape(op) if op in ops else None for op in (*written, *costly)}
+    return found.pop() if len(found) == 1 else None
 
 
 class _Schedule:
-    """One kernel, whose ops are all over the same rows."""
+    """One kernel, whose costly ops and results are all over the same rows."""
 
-    def __init__(self, kernel: ir.Operation, ops: list[ir.Operation], target: Target, rows_per_block: int) -> None:
+    def __init__(
+        self,
+        kernel: ir.Operation,
+        ops: list[ir.Operation],
+        rows: tuple[int, ...],
+        target: Target,
+        rows_per_block: int,
+    ) -> None:
         self.kernel, self.ops, self.target = kernel, ops, target
         self.each, self.lanes = rows_per_block, target.vector_bytes // 4
-        self.extents = row_shape(ops[0])
+        self.extents = rows
         self.outputs = outputs_of(kernel)
 
     def run(self) -> None:

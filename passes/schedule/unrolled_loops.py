@@ -15,6 +15,9 @@ from lispgpt.ir.structure import (
     shape_of,
 )
 
+NUMBERS = ("tensor.extract", "tensor.from_elements")
+"""What takes a number out of a tensor of no dimension, and puts it into one."""
+
 
 def unroll_loops(kernel: ir.Operation, most_rounds: int) -> None:
     """Write out every such loop in a kernel's body that has a known number of rounds, and at most so many."""
@@ -70,6 +73,10 @@ def _keeps_places(op: ir.Operation, carried: set[ir.Value]) -> bool:
     """Whether an op reads what is carried at its own result's place."""
     if any(v in carried for v in captured_values(op)):
         return False
+    if op.name in ("tensor.extract", "tensor.from_elements") and not any(
+        shape_of(v) for v in (*op.operands, *op.results)
+    ):
+        return True  # a number, in a tensor of no dimension
     tensors = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType) and v in carried]
     if not tensors:
         return not any(isinstance(r.type, ir.RankedTensorType) for r in op.results) and not len(op.regions)

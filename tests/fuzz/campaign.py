@@ -10,6 +10,7 @@ from typing import Any
 from emulated_cuda.device import EmulatedCuda
 from fuzz.execute import compile_programs, run
 from fuzz.mutated.execute import check
+from fuzz.rounds import execute as rounds
 from fuzz.typed.execute import compile_program
 from fuzz.typed.execute import run as run_typed
 from fuzz.wide import execute as wide
@@ -98,11 +99,23 @@ def run_each_wide(programs: dict[str, Any], seeds: dict[str, int], target: str) 
     return {name: text for name, text in found.items() if text}
 
 
+def compile_rounds(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    rounds.compile_programs(programs, target)
+    return {}
+
+
+def run_each_round(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    """Loops, in one module."""
+    artifact = rounds.compile_programs(programs, "cpu" if target == "checked" else target)
+    return rounds.run(artifact, device_for(target), programs)
+
+
 WORKS: dict[str, tuple[Work, Work]] = {
     "plain": (compile_only, compile_and_run),
     "typed": (compile_typed, run_each_typed),
     "mutated": (compile_mutated, run_each_mutated),
     "wide": (compile_wide, run_each_wide),
+    "rounds": (compile_rounds, run_each_round),
 }
 """By generator: what compiles its programs, and what runs them too."""
 

@@ -12,10 +12,17 @@ from fuzz.campaign import Failure, check_group, work_for
 from fuzz.generate import program
 from fuzz.mutated import mutate
 from fuzz.program import source
+from fuzz.rounds.program import generate as generate_rounds
 from fuzz.typed.builder import generate
 from fuzz.wide.program import generate as generate_wide
 
-GENERATORS = {"plain": program, "typed": generate, "mutated": mutate.program, "wide": generate_wide}
+GENERATORS = {
+    "plain": program,
+    "typed": generate,
+    "mutated": mutate.program,
+    "wide": generate_wide,
+    "rounds": generate_rounds,
+}
 """What makes a program of a seed, by name."""
 
 
@@ -38,6 +45,7 @@ class Check:
             "typed": lambda: made.text,
             "mutated": lambda: made,
             "wide": lambda: made.text,
+            "rounds": lambda: made.text,
         }
         return str(texts[self.generator]())
 

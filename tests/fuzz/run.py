@@ -1,11 +1,12 @@
 """Random model programs against numpy: `python tests/fuzz/run.py --count 1000 --seed 1 --targets cpu,cuda:sm_90a`.
 
-Four generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
+Five generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
 dimensions, named results, layers, states, caches, updates and gradients; with `--wide` of everything that can stand in
 a graph of values, results within what moving all values by their last places changes, and gradients of a scalar held to
-finite differences; with `--mutated` of the examples, changed, which may be refused, and are else held to float64 on the
-ops that no pass has touched.  Each failure prints its seed, the smallest program found that fails alike (mutated ones
-as they are), and the command that repeats it.
+finite differences; with `--rounds` of loops in entries, held to the same rounds written out and to float64; with
+`--mutated` of the examples, changed, which may be refused, and are else held to float64 on the ops that no pass has
+touched.  Each failure prints its seed, the smallest program found that fails alike (mutated ones and loops as they
+are), and the command that repeats it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> int:
 
 def _report(failure: Failure, check: Check, smallest: bool) -> None:
     made = check.program(failure.seed)
-    if smallest and check.generator != "mutated":
+    if smallest and check.generator not in ("mutated", "rounds"):
         fewer, most = {"typed": (smaller_typed, 60), "wide": (smaller_wide, 60)}.get(check.generator, (smaller, 200))
         made = shrink(made, fewer, lambda other: _same(failure, other, check), most)
     print(f"==== {failure.kind} on {failure.target}, seed {failure.seed}", flush=True)
@@ -68,6 +69,7 @@ def _options() -> argparse.Namespace:
         "typed": "programs of the second generator",
         "mutated": "examples, changed",
         "wide": "programs of the third",
+        "rounds": "loops in entries",
     }
     for name, what in generators.items():
         parser.add_argument(f"--{name}", dest="generator", action="store_const", const=name, default="plain", help=what)

@@ -14,7 +14,14 @@ COUNTS = {"cpu": 90, "checked": 16, "cuda:sm_90a": 8, "rocm:gfx942": 6, "rocm:gf
 TYPED_COUNTS = {"cpu": 45, "checked": 8, "cuda:sm_90a": 8, "rocm:gfx942": 8, "rocm:gfx1151": 8, "rocm:gfx1201": 8}
 WIDE_COUNTS = {"cpu": 24, "checked": 4, "cuda:sm_90a": 4, "rocm:gfx942": 2, "rocm:gfx1151": 2, "rocm:gfx1201": 2}
 MUTATED_COUNTS = {"cpu": 8, "cuda:sm_90a": 3, "rocm:gfx1151": 3}
-BY_GENERATOR = {"plain": COUNTS, "typed": TYPED_COUNTS, "wide": WIDE_COUNTS, "mutated": MUTATED_COUNTS}
+ROUNDS_COUNTS = {"cpu": 8, "checked": 2, "cuda:sm_90a": 2, "rocm:gfx1151": 2}
+BY_GENERATOR = {
+    "plain": COUNTS,
+    "typed": TYPED_COUNTS,
+    "wide": WIDE_COUNTS,
+    "mutated": MUTATED_COUNTS,
+    "rounds": ROUNDS_COUNTS,
+}
 CASES = [(target, generator) for generator, counts in BY_GENERATOR.items() for target in counts]
 
 

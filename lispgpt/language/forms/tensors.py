@@ -60,12 +60,23 @@ class Comprehension:
         return argument
 
     def index(self, evaluator: Evaluator, loop: LoopIndex, form: Form) -> ir.Value:
-        """The position along a dimension, as a value at the start of this block: branches inside may share it."""
+        """The position along a dimension, as a value of this block before the loop or branch that first asks for it:
+        others may share it."""
         if loop.value is None:
             attribute = {"dim": ir.IntegerAttr.get(evaluator.builder.i64, loop.dimension)}
-            with evaluator.builder.at(self.block):
+            holder = holder_in(self.block, evaluator.builder.insertion.block)
+            with evaluator.builder.at(self.block if holder is None else ir.InsertionPoint(holder)):
                 loop.value = evaluator.builder.emit("linalg.index", [], [evaluator.builder.index], attribute, form)
         return loop.value
+
+
+def holder_in(block: ir.Block, inner: ir.Block) -> ir.Operation | None:
+    """The op of a block that holds another block, however deep; None where that is the block itself."""
+    holder = None
+    while inner != block:
+        holder = inner.owner.operation
+        inner = holder.block
+    return holder
 
 
 def generic(
