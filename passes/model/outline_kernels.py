@@ -25,6 +25,7 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import declare_collective, operation_of
 from lispgpt.ir.mlir import create_op, ir, numbers
+from lispgpt.ir.places import together
 from lispgpt.ir.structure import (
     RESHAPES,
     captured_values,
@@ -205,7 +206,7 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, 
             symbol, arguments = kernels.collective(group.ops[0]), list(group.ops[0].operands)
         else:
             symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
-        with ir.InsertionPoint(terminator), group.ops[0].location:
+        with ir.InsertionPoint(terminator), together(group.ops):
             call = b.call(symbol, [resolve(a) for a in arguments], [r.type for r in results])
         values.update(zip(results, call.results, strict=True))
     for i, operand in enumerate(terminator.operands):
@@ -258,8 +259,7 @@ def _build_kernel(
     if group.kind == "contraction" and are_only_cached(group.ops, outputs):
         region_owner.attributes[CACHED_ONLY] = ir.UnitAttr.get()
     results = [mapping[o] for o in outputs]
-    with ir.InsertionPoint(body):
-        create_op("func.return", results)
+    create_op("func.return", results, ip=ir.InsertionPoint(body))
     retype(region_owner, [r.type for r in results])
     tied = [tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
     if group.kind == "rows" and is_by_element(group):

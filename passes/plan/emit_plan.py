@@ -8,8 +8,8 @@ Before:                                            After:
 Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
 Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.plan.Plan`, whose `making` is the function that
 `makes` something of weights (make_weights.py), and, under "kernels", of what is known of each kernel: its `work`, where
-count-work has counted it, and whether it runs on matrix instructions.  Only kernels are left, and none writes an
-argument that its `access` says it only reads.
+count-work has counted it, and whether it runs on matrix instructions.  Its location holds the forms that launches are
+made of.  Only kernels are left, and none writes an argument that its `access` says it only reads.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir.access import access_of, check_access
 from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.places import forms_of, name_of
 from lispgpt.ir.structure import (
     callee_of,
     defining_op,
@@ -54,7 +55,7 @@ class EmitPlan(Pass):
         kernels = {symbol_of(k): k for k in kernel_functions(module)}
         collectives = collective_functions(module)
         buffers: dict[str, dict[str, Any]] = {}
-        entries, making = [], None
+        entries, making, forms = [], None, list[list[tuple[str, ...]]]()
         for kernel in kernels.values():
             check_access(kernel)
         for entry in entry_functions(module):
@@ -63,14 +64,16 @@ class EmitPlan(Pass):
                 making = steps
             else:
                 entries.append(steps)
+            forms.insert(len(entries) - (making is None), [forms_of(call.location) for call in _calls(entry)])
             entry.erase()
         for group in [*collectives.values(), *(op for op in operations(module.body) if op.name == "shard.grid")]:
             group.erase()
         facts = {name: _facts(kernel) for name, kernel in kernels.items()}
         plan = {"buffers": list(buffers.values()), "entries": entries, "kernels": facts}
         plan |= {"making": making} if making else {}
-        text = json.dumps(plan)
-        module.body.append(ir.Operation.parse(f"llvm.mlir.global external constant @{PLAN_SYMBOL}({json.dumps(text)})"))
+        value, place = (json.dumps(json.dumps(content)) for content in (plan, forms))
+        text = f"llvm.mlir.global external constant @{PLAN_SYMBOL}({value}) loc({place})"
+        module.body.append(ir.Operation.parse(text))
 
 
 def take_plan(module: ir.Module) -> dict[str, Any]:
@@ -80,10 +83,25 @@ def take_plan(module: ir.Module) -> dict[str, Any]:
     """
     for op in operations(module.body):
         if op.name == "llvm.mlir.global" and symbol_of(op) == PLAN_SYMBOL:
-            text = ir.StringAttr(op.attributes["value"]).value
+            plan: dict[str, Any] = json.loads(ir.StringAttr(op.attributes["value"]).value)
+            _add_forms(plan, json.loads(name_of(op.location) or "[]"))
             op.erase()
-            return json.loads(text)
+            return plan
     raise InternalError("the pipeline has no emit-plan pass")
+
+
+def _add_forms(plan: dict[str, Any], forms: list[list[list[str]]]) -> None:
+    """Have launches say which forms they compute, by the numbers that these then have in the plan.
+
+    forms: of each entry's launches, and then of those that make weights; none where the plan was read from a text.
+    """
+    numbers: dict[str, int] = {}
+    entries = [*plan["entries"], *([plan["making"]] if "making" in plan else [])]
+    for entry, of_entry in zip(entries, forms, strict=False):
+        for step, own in zip(entry["steps"], of_entry, strict=True):
+            if step["kind"] == "launch":
+                step["forms"] = [numbers.setdefault(form, len(numbers)) for form in own]
+    plan["forms"] = list(numbers)
 
 
 def _facts(kernel: ir.Operation) -> dict[str, Any]:
@@ -151,13 +169,17 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         ),
         "inputs": ports["input"],
         "results": ports["result"],
-        "steps": [_step(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"],
+        "steps": [_step(call, names, kernels) for call in _calls(entry)],
         "repeatable": "repeatable" in entry.attributes,
         **({"grows": growing} if growing else {}),
         **({"bounds": list(map(_bound, entry.attributes["bounds"]))} if "bounds" in entry.attributes else {}),
         **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
+
+
+def _calls(entry: ir.Operation) -> list[ir.Operation]:
+    return [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
 
 
 def _bound(attribute: ir.Attribute) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from lispgpt.base.access import READ, Region
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import attribute, ir
+from lispgpt.ir.places import together
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, strings, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import resize
@@ -161,7 +162,7 @@ def _replace(run: Sequence[Tasks], made: PersistentKernel, own: Sequence[ir.Valu
     block = run[0].call.operation.block
     sources = [block.arguments[int(buffer.buffer)] for buffer in made.buffers]
     offsets = [buffer.offset for buffer in made.buffers] + [0] * len(own)
-    with ir.InsertionPoint(run[-1].call), run[-1].call.location:
+    with ir.InsertionPoint(run[-1].call), together(step.call for step in run):
         views = [
             b.emit("memref.view", [source, b.as_value(offset)], [type_])
             for source, offset, type_ in zip([*sources, *own], offsets, made.types, strict=True)

@@ -29,6 +29,7 @@ from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.places import together
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
@@ -199,7 +200,7 @@ def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: Shard
     own = [add_argument(entry, text, ir.RankedTensorType.get(shape, b.i32())) for text, shape in wanted]
     block = entry.regions[0].blocks[0]
     sources = [*(block.arguments[i] for i in made.buffers), *own]
-    with ir.InsertionPoint(chain.calls[-1]), chain.calls[-1].location:
+    with ir.InsertionPoint(chain.calls[-1]), together(chain.calls):
         views = [
             b.emit("memref.view", [source, b.as_value(0)], [type_])
             for source, type_ in zip(sources, made.types, strict=True)

@@ -97,22 +97,24 @@ class Plan:
         return self.entries if self.making is None else (*self.entries, self.making)
 
     def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
+        data, forms = asdict(self), dict[str, int]()
         fields_of = [*data["entries"], *([data["making"]] if self.making else [])]
         for entry, made in zip(self.every, fields_of, strict=True):
             for step, fields in zip(entry.steps, made["steps"], strict=True):
                 fields["kind"] = step.kind
-        return data
+                if "forms" in fields:
+                    fields["forms"] = [forms.setdefault(form, len(forms)) for form in fields["forms"]]
+        return data | {"forms": list(forms)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
         """Rebuild a plan; a missing or misshapen field is a UserError that names the plan."""
         try:
             buffers = tuple(map(buffer_from_json, data["buffers"]))
-            entries = tuple(map(_entry_from_json, data["entries"]))
-            making = data.get("making")
-            making = None if making is None else _entry_from_json(making)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            forms, making = data.get("forms", ()), data.get("making")
+            entries = tuple(_entry_from_json(entry, forms) for entry in data["entries"])
+            making = None if making is None else _entry_from_json(making, forms)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise UserError(f"the artifact's plan is damaged: {type(error).__name__} {error}") from error
         return Plan(buffers, entries, making)
 
@@ -194,10 +196,10 @@ def making_problem(entries: Sequence[Entry], making: Entry | None, buffers: Mapp
     return None
 
 
-def _entry_from_json(data: Mapping[str, Any]) -> Entry:
+def _entry_from_json(data: Mapping[str, Any], forms: Sequence[str]) -> Entry:
     inputs, results = ({text(k): text(place) for k, place in data[key].items()} for key in ("inputs", "results"))
     sizes = {text(name): whole(size) for name, size in data["sizes"].items()}
-    steps = tuple(map(step_from_json, data["steps"]))
+    steps = tuple(step_from_json(step, forms) for step in data["steps"])
     remarks = tuple(map(text, data.get("remarks", ())))
     repeats, repeatable = data.get("repeats"), bool(data["repeatable"])
     if repeats is not None:

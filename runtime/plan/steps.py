@@ -7,7 +7,7 @@ orders, checks or fuses steps reads their arguments alone and needs to know no k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -45,6 +45,7 @@ class Launch:
     """One kernel over a grid of blocks.
 
     On a CPU a block is one call of the kernel and `block` is (1, 1, 1).  shared_bytes is dynamic shared memory.
+    forms: the program's forms that it computes, such as "gpt2.lisp:28:13"; a library's where the program has none.
     """
 
     kind: ClassVar[str] = "launch"
@@ -54,20 +55,24 @@ class Launch:
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[Argument, ...]
+    forms: tuple[str, ...] = ()
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Launch:
+    def from_json(data: Mapping[str, Any], forms: Sequence[str] = ()) -> Launch:
+        """forms: those of the plan, whose numbers a step says; IndexError where it says another."""
         return Launch(
             text(data["kernel"]),
             _extents(data["grid"]),
             _extents(data["block"]),
             whole(data["shared_bytes"]),
             tuple(map(Argument.from_json, data["arguments"])),
+            tuple(text(forms[whole(number)]) for number in data.get("forms", ())),
         )
 
     @property
     def label(self) -> str:
-        return self.kernel
+        """The kernel, and the form of the program that it begins with: such as "attention_1x12@gpt2.lisp:31"."""
+        return f"{self.kernel}@{self.forms[0].rpartition(':')[0]}" if self.forms else self.kernel
 
     def facts(self) -> dict[str, Any]:
         """What machine code was made for, which every launch of the kernel has to keep to."""
@@ -147,12 +152,12 @@ class Collective:
 STEP_KINDS: dict[str, type[Launch] | type[Collective]] = {Launch.kind: Launch, Collective.kind: Collective}
 
 
-def step_from_json(data: Mapping[str, Any]) -> Launch | Collective:
-    """A step of any kind; ValueError for a kind that is none."""
+def step_from_json(data: Mapping[str, Any], forms: Sequence[str] = ()) -> Launch | Collective:
+    """A step of any kind; ValueError for a kind that is none.  forms: see `Launch.from_json`."""
     kind = text(data["kind"])
     if kind not in STEP_KINDS:
         raise ValueError(f"no step is a {kind!r} here")
-    return STEP_KINDS[kind].from_json(data)
+    return Launch.from_json(data, forms) if kind == Launch.kind else STEP_KINDS[kind].from_json(data)
 
 
 def text(value: Any) -> str:
