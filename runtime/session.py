@@ -36,6 +36,7 @@ class Session:
     """Loads code and weights once, then runs entries; use it in a `with`, which frees the device's memory.
 
     holder: the sequence whose states these are, which sets it.  kernels: the facts of all that were loaded, by name.
+    buffers: the device's, by the plan's names.
     BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
     those that an entry updates are copied.  What the plan makes of weights is made when it is first read.
     engine: by which entries for several devices do what those do together.
@@ -49,6 +50,7 @@ class Session:
         self.config: Mapping[str, Any] = artifact.config
         self._declared: dict[str, Buffer] = {}
         self._buffers: dict[str, Any] = {}
+        self.buffers: Mapping[str, Any] = self._buffers
         self._executables = Executables(device, engine, self._buffers, self._declared)
         self._entries: list[Entry] = []
         self._weights = HeldWeights(checkpoint, device, self._buffers, self.config)

@@ -29,6 +29,7 @@ ARROWS = {
     "compiler": {"base", "ir", "language", "passes", "pipelines", "programs", "runtime"},
     "execution": {"base", "compiler", "runtime"},
     "api": {"base", "compiler", "execution", "runtime"},
+    "checking": {"base", "compiler", "execution", "runtime"},
     "bench": {"base", "execution", "passes", "runtime"},
     "training": {"base", "compiler", "execution", "runtime"},
     "chat": {"base", "runtime"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -102,6 +103,10 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
             for peer in others:
                 peer.close()
         _say(text, table(measures))
+        found["checked"] = False
+        if not model.artifact.target.startswith("cpu"):
+            again = shlex.join(["lispgpt", "check", *words])
+            _say(text, f"nobody has checked the tokens of what was measured: {again} compares them with the CPU's")
         found["measures"] = [{**asdict(measure), "share": measure.share} for measure in measures]
         if others:
             found["peers"] = peers.described(measures, others)

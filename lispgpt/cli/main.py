@@ -33,6 +33,7 @@ COMMANDS = {
     "evaluate": ("lispgpt.cli.evaluate", "evaluate", "Measure a model's loss on text or tokens."),
     "bench": ("lispgpt.cli.bench", "bench", "Measure how fast a model is on a device."),
     "plot": ("lispgpt.cli.plot", "plot", "Draw the curves of runs."),
+    "check": ("lispgpt.cli.check", "check_", "Compare a model on a device with the CPU, kernel by kernel."),
     "tokenizer": ("lispgpt.cli.tokenizer", "tokenizer", "Make vocabularies, encode texts, decode tokens."),
     "checkpoint": ("lispgpt.cli.checkpoint", "checkpoint", "Look into checkpoints, make random ones, convert them."),
     "repl": ("lispgpt.cli.repl", "repl", "Evaluate forms one by one."),

@@ -73,7 +73,7 @@ class Prompts:
 
     def _read(self) -> list[Prompt]:
         if self.tokens:
-            return [Prompt(_numbers(tokens)) for tokens in self.tokens]
+            return [Prompt(numbers(tokens)) for tokens in self.tokens]
         if self.file is not None:
             return [Prompt(read_text(self.file).removesuffix("\n"))]
         if self.lines is not None:
@@ -119,7 +119,8 @@ MORE_TOKENS = 4
 EXAMPLE = '{"prompt": "Once upon"} or {"tokens": [1, 2]}'
 
 
-def _numbers(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
+    """Token ids as the command line has them; UsageError for what is none."""
     try:
         return [int(token) for token in text.split(",") if token.strip()]
     except ValueError:

@@ -74,6 +74,35 @@ def _keep(request: Request, artifact: Artifact, read: Mapping[Path, str], cache:
 
 
 @dataclass(frozen=True)
+class Counterpart:
+    """What a device's kernels can be compared with, launch by launch (see counterpart.py).
+
+    artifact: for the CPU.  elements: what each kernel's arguments hold, such as "f32", by the kernels' names.
+    """
+
+    artifact: Artifact
+    elements: Mapping[str, Sequence[str]]
+
+
+def counterpart_of(request: Request) -> Counterpart:
+    """The kernels of a request's target for the CPU; UserError for whatever is wrong with the program or pipeline."""
+    if not forks_well():
+        return Counterpart(*call_fresh(_counterpart, request))
+
+    def work(reporter: Reporter) -> int:
+        reporter.give(_counterpart(request))
+        return 0
+
+    return Counterpart(*compile_in_child(work).value)
+
+
+def _counterpart(request: Request) -> tuple[Artifact, Mapping[str, Sequence[str]]]:
+    from lispgpt.compiler.counterpart import compile_counterpart
+
+    return compile_counterpart(request)
+
+
+@dataclass(frozen=True)
 class Declared:
     """What a model program says of itself.
 

@@ -31,6 +31,7 @@ from lispgpt.runtime.plan.work import Rates
 __all__ = [
     "Observer",
     "Request",
+    "artifact_from",
     "compile_program",
     "compile_request",
     "emit",
@@ -92,12 +93,18 @@ DIVIDES, SHARES = "divide-batch", "divide-states"
 ROUNDS = "round-activations"
 """The pass that a precision is an option of."""
 
+AS_ONE = ("shard-decode", "one-launch")
+"""The passes that make one launch of many."""
+
 
 def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
     found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
     if request.precision != EXACT:
         found = found.with_option(ROUNDS, "precision", request.precision)
+    for name in AS_ONE if request.apart else ():
+        if any(call.name == name for call in found.calls):
+            found = found.with_option(name, "when", "never")
     if request.devices == 1:
         return found
     for name in (DIVIDES, SHARES) if request.shares_states else (DIVIDES,):
@@ -118,9 +125,14 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
             f"{request.program} has neither a `main` to run nor an `entry` of a model; "
             "`lispgpt compile --emit mlir` shows what it becomes"
         )
-    target = find_target(request.target)
-    pipeline = load_pipeline(request, target)
+    pipeline = load_pipeline(request, find_target(request.target))
     pipeline.check()
+    return artifact_from(program, request, pipeline, observer)
+
+
+def artifact_from(program: Program, request: Request, pipeline: Pipeline, observer: Observer) -> Artifact:
+    """The artifact that a pipeline, all of it or what is left to run, makes of a program's module."""
+    target = find_target(request.target)
     runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show)
     first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if runner.watched else split_at_plan(pipeline)
     with ir.Location.unknown():

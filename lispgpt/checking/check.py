@@ -1,0 +1,225 @@
+"""A text on a device beside the CPU: logits after each part of it, and where they part, the kernel that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from lispgpt.base.errors import UserError
+from lispgpt.checking.difference import ALLOWED_LOGITS, Difference, difference
+from lispgpt.checking.walk import FAULTS, Walk, Wrong
+from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.compiled import counterpart_of
+from lispgpt.compiler.request import Request
+from lispgpt.execution.model import Model
+from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.checkpoints.none import NoWeights
+from lispgpt.runtime.decoding import GREEDY, Row, chunk_sizes, padded, runs_on, single, step_inputs, taking_in
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of an entry for a part of a text.  last: the place in the text whose logits it gives."""
+
+    entry: Entry
+    inputs: Mapping[str, Any]
+    last: int
+
+
+@dataclass(frozen=True)
+class Parted:
+    """Where a device's logits are not the CPU's: after which part of the text, and how far off; what the device said
+    instead, where it did not run to its end."""
+
+    part: Part
+    difference: Difference | None
+    said: str = ""
+
+
+@dataclass
+class Found:
+    """What a check has found.
+
+    tokens: the text.  logits: how many rows of them were compared.  worst: how far off the worst number in these was,
+    beside the largest.  as_one: where a step that is one launch is wrong, and the same as launches is right or wrong by
+    itself.  parted: where launches part from the CPU.  wrong: launches that are wrong, the first first; compared: how
+    many were compared, of how many kernels.  drawn: tokens that the device chose in one go, where those are wrong.
+    together: whether launches are right one by one, and wrong as they run.
+    """
+
+    tokens: list[int]
+    logits: int = 0
+    worst: float = 0.0
+    as_one: Parted | None = None
+    parted: Parted | None = None
+    wrong: list[Wrong] = field(default_factory=list)
+    compared: int = 0
+    kernels: int = 0
+    drawn: tuple[int, int, int] | None = None
+    together: bool = False
+
+    @property
+    def right(self) -> bool:
+        return not (self.as_one or self.parted or self.wrong or self.drawn)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is checked: a request for the device's target, and how to open it.
+
+    device: the target as it was asked for, which may be an emulated one.
+    """
+
+    request: Request
+    checkpoint: Checkpoint | None
+    device: str
+    threads: int | None = None
+    cache: Cache | None = None
+
+    def model(self, **changes: Any) -> Model:
+        """On the device; changes: of the request."""
+        given = {"cache": self.cache, "device": self.device, "threads": self.threads}
+        return Model(replace(self.request, **changes), self.checkpoint, **given)  # type: ignore[arg-type]
+
+    def on_cpu(self) -> Model:
+        request = replace(self.request, target="cpu", pipeline=None, precision="exact", longest=0)
+        return Model(request, self.checkpoint, cache=self.cache, device="cpu", threads=self.threads)
+
+
+def check(
+    checked: Checked, prompt: Sequence[int], steps: int, every: bool, only: str, say: Callable[[str], None]
+) -> Found:
+    """Compare a prompt and some greedy steps after it.
+
+    every: compare kernels even where logits agree.  only: the one kernel to compare; "" for all.  say: told what is
+    under way.
+    """
+    if checked.request.target.partition(":")[0] == "cpu":
+        raise UserError("the CPU is what devices are compared with: give --target cuda, rocm or an emulated chip")
+    say("on the CPU")
+    with checked.on_cpu() as cpu:
+        text = list(prompt)
+        written = cpu.generate(text, greedy=True, max_new_tokens=steps)
+        for _ in written:
+            continue
+        text += written.tokens
+        wanted = cpu.logits(text)
+    found = Found(text)
+    say(f"on {checked.device}")
+    with checked.model() as model:
+        found.parted = _parted(model, text, len(prompt), wanted, found)
+        one = [name for name, facts in model.session.kernels.items() if facts.get("persistent")]
+        if found.parted is None:
+            found.drawn = _drawn(model, text, len(prompt), wanted)
+    if found.parted is not None and any(launch.kernel in one for launch in found.parted.part.entry.launches):
+        found.as_one, found.parted = found.parted, None
+        say("as launches one by one")
+        with checked.model(apart=True) as model:
+            found.parted = _parted(model, text, len(prompt), wanted, found)
+    if not found.right or every or only:
+        say("kernel by kernel")
+        _walk(checked, bool(one), text, len(prompt), wanted, only, found)
+    return found
+
+
+def _walk(
+    checked: Checked, apart: bool, text: Sequence[int], prompt: int, wanted: np.ndarray, only: str, found: Found
+) -> None:
+    """Compare launches one by one, up to the end of the first part of the text in which one is wrong.
+
+    apart: whether the device's kernels are compiled anew, as some of them were one launch.
+    """
+    counterpart = counterpart_of(checked.request)
+    weights = checked.checkpoint or NoWeights()
+    with checked.model(apart=apart) as model, Session(counterpart.artifact, CpuDevice(checked.threads), weights) as cpu:
+        walk, device = Walk(model.session, cpu, counterpart.elements, only), model.session
+        found.wrong += walk.making()
+        parts = iter(parts_of(device, model, text, prompt))
+        parted = None
+        while not found.wrong and parted is None and (part := next(parts, None)) is not None:
+            found.wrong += walk.run(part.entry, part.inputs)
+            parted = None if found.wrong else _compared(device, part, wanted, found)
+        found.compared, found.kernels = walk.compared, len(walk.kernels)
+        found.together = found.parted is not None and not found.wrong and parted is None
+
+
+def _parted(model: Model, text: Sequence[int], prompt: int, wanted: np.ndarray, found: Found) -> Parted | None:
+    """The first part of the text after which the device's logits, or the token that it chooses, are not the CPU's."""
+    session = model.session
+    for part in parts_of(session, model, text, prompt):
+        try:
+            session.start(part.entry, part.inputs)
+            parted = _compared(session, part, wanted, found)
+        except FAULTS as error:
+            return Parted(part, None, str(error))
+        if parted is not None:
+            return parted
+    return None
+
+
+def _compared(session: Session, part: Part, wanted: np.ndarray, found: Found) -> Parted | None:
+    """What is wrong with what the last run gave."""
+    results, row = list(part.entry.results), wanted[part.last]
+    logits = session.result(part.entry, results[0])[0, : row.size]
+    off = difference(logits, row, ALLOWED_LOGITS[session.artifact.precision])
+    found.logits, found.worst = found.logits + 1, max(found.worst, off.worst)
+    if off.wrong:
+        return Parted(part, off)
+    if "next" not in results:
+        return None
+    token = int(session.result(part.entry, "next").ravel()[0])
+    if _is_chosen(token, row, session):
+        return None
+    return Parted(part, None, f"its logits are the CPU's, whose best token is {row.argmax()}, and it chooses {token}")
+
+
+def _is_chosen(token: int, row: np.ndarray, session: Session) -> bool:
+    """Whether a token is the best of a row of logits, or as good as that."""
+    near = ALLOWED_LOGITS[session.artifact.precision] * np.abs(row).max()
+    return 0 <= token < row.size and bool(row[token] >= row.max() - near)
+
+
+def parts_of(session: Session, model: Model, text: Sequence[int], prompt: int) -> Iterator[Part]:
+    """The runs of entries by which the device takes in a text as `generate` does: its prompt in chunks, then token by
+    token."""
+    entry = str((model.artifact.generate or {})["entry"])
+    entries = taking_in(session, entry)
+    repeatable = all(each.repeatable for each in entries.values())
+    session.holder = None
+    if not repeatable:
+        session.forget(entries.values())
+    context, start = int(session.config["context"]), 0
+    sizes = tuple(sorted(size for size in entries if size <= context))
+    for size in chunk_sizes(prompt, sizes, session.device.weight_rows, repeatable):
+        chunk = text[start : min(start + size, prompt)]
+        inputs = dict(zip(entries[size].inputs, padded(chunk, start, size), strict=True))
+        start += len(chunk)
+        yield Part(entries[size], inputs, start - 1)
+    step = single(session, GREEDY) or entries[1]
+    for place in range(prompt, len(text)):
+        yield Part(step, step_inputs(step, [Row(text[place], place, {})]), place)
+
+
+def _drawn(model: Model, text: Sequence[int], prompt: int, wanted: np.ndarray) -> tuple[int, int, int] | None:
+    """(which, what the device chose, what the CPU did) of the first token that is clearly another, where the device
+    goes on by itself from token to token."""
+    session = model.session
+    step = single(session, GREEDY)
+    if step is None or not runs_on(step) or len(text) <= prompt:
+        return None
+    for part in parts_of(session, model, text[:prompt], prompt):
+        session.start(part.entry, part.inputs)
+    session.put(step, step_inputs(step, [Row(text[prompt], prompt, {})]))
+    for place, chosen in enumerate(session.repeat(step, "next", len(text) - prompt), prompt):
+        token = int(chosen.ravel()[0])
+        if not _is_chosen(token, wanted[place], session):
+            return place, token, int(wanted[place].argmax())
+        if place + 1 < len(text) and token != text[place + 1]:
+            return None  # a near tie, behind which the text is another one
+    return None

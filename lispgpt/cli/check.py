@@ -1,0 +1,104 @@
+"""`lispgpt check`: whether a device computes what a model says, and if not, which kernel does not."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from lispgpt.base.errors import UserError
+from lispgpt.base.folders import cache_folder
+from lispgpt.checking.check import Checked, check
+from lispgpt.checking.words import told
+from lispgpt.cli.options import COMMAND_LINE, PATH, config_settings, guarded, precision_option
+from lispgpt.cli.prompts import numbers
+from lispgpt.cli.run import MOST_THREADS
+from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.compiled import declared
+from lispgpt.compiler.folders import find_given
+from lispgpt.compiler.present import running_target
+from lispgpt.compiler.request import Request, prompt_size
+from lispgpt.runtime import tokenizers
+from lispgpt.runtime.decoding import DRAWN
+from lispgpt.runtime.text import tokens_of
+
+
+@click.command("check")
+@click.argument("program", metavar="MODEL", type=PATH)
+@click.option("--checkpoint", type=PATH, help="A checkpoint; its header sets the program's config.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
+@click.option("--context", type=click.IntRange(1), help="Positions to make code for (default: the checkpoint's).")
+@click.option("--target", required=True, help="cuda, rocm, emulated:gfx1151, …: what is compared with the CPU.")
+@precision_option()
+@click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
+@click.option("--prompt", help="Text to take in (default: random tokens).")
+@click.option("--prompt-tokens", metavar="ID,…", help="The same by tokens.")
+@click.option("--length", type=click.IntRange(1), default=17, show_default=True, help="Tokens of a random prompt.")
+@click.option("--seed", type=click.IntRange(0), help="Of a random prompt (default: a new one, which is printed).")
+@click.option("--steps", type=click.IntRange(0), default=8, show_default=True, help="Decode steps behind the prompt.")
+@click.option("--kernels", is_flag=True, help="Compare every kernel, even where logits agree.")
+@click.option("--kernel", "only", default="", metavar="NAME", help="Compare this kernel alone.")
+@click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
+@click.pass_context
+@guarded
+def check_(ctx: click.Context, program: Path, **options: Any) -> int:
+    """Compare what MODEL computes on a device with what it does on the CPU.
+
+    A prompt and some greedy steps run on both, and logits are compared.  Where they part, the device's launches run one
+    by one beside the same kernels on the CPU, and the first that is wrong is named, with the forms of the program that
+    it was made of and the command that repeats it.  Exit code 1 where anything is wrong.
+    """
+    given = find_given(program, options["checkpoint"])
+    if given.artifact is not None:
+        raise UserError(f"{program} is compiled: give the program that it was made of, whose forms kernels are of")
+    if given.checkpoint is not None and given.checkpoint.notice:
+        click.echo(given.checkpoint.notice, err=True)
+    settings = config_settings(options["settings"], options["context"])
+    target = running_target(options["target"])
+    made = Request(given.program, target, settings, given.config, options["pipeline"], unneeded=(DRAWN,), unsized=True)
+    prompt = _prompt(options, made, given.weights)
+    request = replace(made, precision=options["precision"], longest=prompt_size(len(prompt)))
+    cache = Cache(cache_folder(ctx.obj["environment"]))
+    checked = Checked(request, given.checkpoint, options["target"], options["threads"], cache)
+    found = check(checked, prompt, options["steps"], options["kernels"], options["only"], partial(click.echo, err=True))
+    click.echo(told(found, len(prompt), options["target"], given.program, _again(ctx, program, prompt)))
+    return 0 if found.right else 1
+
+
+def _prompt(options: dict[str, Any], request: Request, weights: Path | None) -> list[int]:
+    """The tokens that are given, or random ones of a seed, which is printed."""
+    if options["prompt"] is not None and options["prompt_tokens"] is not None:
+        raise click.UsageError("give --prompt or --prompt-tokens, not both")
+    if options["prompt_tokens"] is not None:
+        return numbers(options["prompt_tokens"])
+    if options["prompt"] is not None:
+        return tokens_of(options["prompt"], tokenizers.find(weights, options["tokenizer"]))
+    config = declared(request).config
+    sizes = [config.get(name) for name in ("vocab", "context")]
+    if not all(type(size) is int for size in sizes):
+        raise UserError("for a random prompt a program's config has to say vocab and context: give --prompt-tokens")
+    vocab, context = sizes
+    seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
+    length = max(1, min(options["length"], context - options["steps"]))
+    click.echo(f"a random prompt of {length} tokens: --seed {seed}", err=True)
+    return [int(token) for token in np.random.default_rng(seed).integers(0, vocab, length)]
+
+
+def _again(ctx: click.Context, program: Path, prompt: list[int]) -> str:
+    """The command that does the same, but for the kernel that is compared."""
+    words = ["lispgpt", "check", str(program)]
+    for param in ctx.command.params:
+        name, value = str(param.name), ctx.params[str(param.name)]
+        said = ctx.get_parameter_source(name) is COMMAND_LINE
+        if not said or name in ("program", "prompt", "prompt_tokens", "length", "seed", "kernels", "only", "tokenizer"):
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [param.opts[0], str(each)]
+    return shlex.join([*words, "--prompt-tokens", ",".join(map(str, prompt))])

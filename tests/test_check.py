@@ -1,0 +1,72 @@
+"""`lispgpt check`: a device that computes something else than the model says is found out, and the kernel named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from changed_pipelines import changed_pipeline
+from checked_models import Subject, check_found, check_one_launch_found, counterparts_once
+from gpu.chips import emulated_cuda_opener
+from test_cli import Call, assert_one_error, call, made
+
+from lispgpt.runtime.devices import cuda
+
+__all__ = ["call", "made"]
+
+SIZES = {"layers": 1, "heads": 2, "width": 64, "vocab": 211, "context": 16}
+CHIPS = {"rocm:gfx1151": "emulated:gfx1151", "cuda:sm_90a": "cuda:sm_90a"}
+TIMES = [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))]
+PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+SMALL = """
+(require nn)
+(config vocab 40 context 8 width 32)
+(weights (table [vocab width] bf16) (g [width]))
+(entry logits [tokens positions] (matmul-transposed (rms-norm (last (rows table tokens)) g 1e-6) table))
+(generate logits {:max-new-tokens 2 :greedy true})
+"""
+WALKED = {"one-launch": ':when "always" :workers 2', "shard-decode": ':when "never"'}
+SHARED = {"shard-decode": ':when "always" :clusters 2'}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def emulated() -> Iterator[None]:
+    with counterparts_once(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda, "open_device", emulated_cuda_opener)
+        yield
+
+
+@pytest.fixture(scope="module", params=CHIPS)
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    return Subject(request.param, CHIPS[request.param], PROGRAM, tmp_path_factory.mktemp("checked"), overrides=SIZES)
+
+
+def test_a_device_that_is_right_is_said_to_be(subject: Subject) -> None:
+    found = subject.check(subject.artifact)
+    assert found.right and found.logits == 4 and found.worst < 1e-4
+    assert "is right: a prompt of 2 tokens and 2 steps" in subject.told(found)
+
+
+@pytest.mark.parametrize("number", TIMES)
+def test_a_planted_fault_is_found_by_the_kernels_name(number: int, subject: Subject) -> None:
+    check_found(subject)
+
+
+@pytest.mark.parametrize(
+    ("options", "width"), [(WALKED, 64), pytest.param(SHARED, 128, marks=pytest.mark.slow)], ids=["walked", "shared"]
+)
+def test_of_a_step_that_is_one_launch_the_launch_is_named(options: dict[str, str], width: int, tmp_path: Path) -> None:
+    pipeline, sizes = changed_pipeline(tmp_path, options), SIZES | {"width": width}
+    check_one_launch_found(Subject("cuda:sm_90a", "cuda:sm_90a", PROGRAM, tmp_path, overrides=sizes, pipeline=pipeline))
+
+
+def test_the_command_line(tmp_path: Path, call: Call) -> None:
+    program, weights = tmp_path / "small.lisp", tmp_path / "w.safetensors"
+    program.write_text(SMALL)
+    assert call("checkpoint", "make", weights, "--for", program, "--seed", 1).code == 0
+    said = ["--checkpoint", weights, "--target", "emulated:gfx1151", "--steps", 1, "--prompt-tokens", "3,1"]
+    done = call("check", program, *said, "--kernels")
+    assert done.code == 0 and "emulated:gfx1151 is right: a prompt of 2 tokens and 1 steps" in done.out, done
+    assert "kernel by kernel" in done.err
+    assert_one_error(call("check", program, "--checkpoint", weights, "--target", "cpu"), 1, "devices are compared with")
