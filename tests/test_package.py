@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = (".py", ".lisp", ".lark", ".mlir", ".typed", ".json", ".jsonl", ".txt", ".safetensors", ".md")
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
+RUNTIME = ("click", "numpy", "safetensors", "tokenizers")
+OPTIONAL = ["flydsl", "mlir", "lark", "rich", "gguf", "hip", "rocm", "huggingface_hub", "matplotlib", "cryptography"]
 WITHOUT_LISPGPT = {name: value for name, value in os.environ.items() if not name.startswith(("LISPGPT_", "PYTHON"))}
 
 
@@ -134,6 +137,18 @@ def use(installed: Installed) -> None:
     assert len(installed.tokens("run", "--prompt", "the")) == 3
 
 
+def requirements() -> list[str]:
+    """What the package depends on, with versions."""
+    project: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return project
+
+
+def size(folder: Path) -> int:
+    """Bytes of files as they are installed, without the byte code that Python makes of them."""
+    files = (p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and "__pycache__" not in p.parts)
+    return sum(path.stat().st_size for path in files)
+
+
 def test_all_is_in_the_wheel_and_the_sdist(distributions: tuple[Path, Path]) -> None:
     sdist, wheel = distributions
     with zipfile.ZipFile(wheel) as archive:
@@ -171,6 +186,30 @@ def test_tests_of_the_sdist_run(distributions: tuple[Path, Path], tmp_path: Path
     assert " passed" in checked(command, cwd=unpacked, env=WITHOUT_LISPGPT)
 
 
+def test_an_artifact_runs_without_what_only_compilers_need(installed: Installed) -> None:
+    """README's small installation: the wheel itself and four packages."""
+    folder = FOLDERS["llama-3-f32"].write(installed.work / "llama")
+    installed.lispgpt("compile", folder, "-o", "llama.lgpt")
+    words = ["run", "llama.lgpt", "--checkpoint", str(folder), "--prompt-tokens", "3", "--max-new-tokens", "2"]
+    code = f"import sys\nfor name in {OPTIONAL}: sys.modules[name] = None\nfrom lispgpt.cli.main import main\n"
+    command = [installed.python, "-c", f"{code}main({words})"]
+    assert checked(command, cwd=installed.work, env=installed.environment).strip()
+
+
+@pytest.mark.slow
+def test_the_small_installation_is_small_and_runs_artifacts(
+    installed: Installed, distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wanted = [line for line in requirements() if line.partition("==")[0] in RUNTIME]
+    assert len(wanted) == len(RUNTIME)
+    small = install(sys.executable, tmp_path, distributions[1], "--no-deps", *wanted)
+    folder = FOLDERS["llama-3-f32"].write(tmp_path / "llama")
+    installed.lispgpt("compile", folder, "-o", tmp_path / "llama.lgpt")
+    trusting = ("--trust", "--prompt-tokens", "3")
+    assert len(small.tokens(tmp_path / "llama.lgpt", "--checkpoint", folder, *trusting)) == 3
+    assert size(tmp_path / "environment") < 100e6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_the_wheel_and_all_it_needs_in_an_empty_environment(
@@ -180,3 +219,4 @@ def test_the_wheel_and_all_it_needs_in_an_empty_environment(
     if python is None or subprocess.run([python, "--version"], capture_output=True, check=False).returncode:
         pytest.skip(f"there is no python{version} here")
     use(install(python, tmp_path, distributions[1]))
+    assert size(tmp_path / "environment") < 420e6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from lispgpt.base.errors import UserError
 from lispgpt.base.machine import complaint
 from lispgpt.runtime.devices import device_kinds, device_module
 
@@ -20,8 +19,8 @@ def targets() -> None:
         if missing is None and installed is None:
             continue  # nothing is compiled for it
         here = missing or f"runs here as {installed}"
-        problem = cannot_compile or _linker_problem(kind)
-        click.echo(f"{kind:10} {'compiles' if problem is None else f'does not compile: {problem}'}; {here}")
+        compiles = "compiles" if cannot_compile is None else f"does not compile: {cannot_compile}"
+        click.echo(f"{kind:10} {compiles}; {here}")
         for name, description in chips.get(kind, {}).items():
             click.echo(f"  {name:16} {description}")
 
@@ -33,14 +32,3 @@ def _chips() -> tuple[dict[str, dict[str, str]], str | None]:
     except ImportError as error:
         return {}, complaint(error) or str(error)
     return {kind: {str(c): c.describe() for c in chips.values()} for kind, chips in CHIPS.items()}, None
-
-
-def _linker_problem(kind: str) -> str | None:
-    """Why machine code of a kind cannot be linked here; None where it can, or need not be."""
-    from lispgpt.passes.targets import CHIPS
-
-    try:
-        next(iter(CHIPS[kind].values())).check_tools()
-    except UserError as error:
-        return error.message
-    return None

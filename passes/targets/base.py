@@ -97,9 +97,6 @@ class Target:
         """Capabilities in one line, for listings."""
         raise NotImplementedError
 
-    def check_tools(self) -> None:
-        """UserError where something is not installed that makes machine code."""
-
     def host(self) -> str:
         """What else than the target's name machine code depends on, for manifests and cache keys."""
         return ""

@@ -1,6 +1,7 @@
-"""Machine code out of gpu.module ops, with no vendor's SDK: LLVM makes it, LLD links what AMD needs.
+"""Machine code out of gpu.module ops, with no vendor's SDK: LLVM makes it.
 
-NVIDIA's assembler compiles it further, where it is installed.
+What CPUs and AMD's GPUs need is linked by LLD, where it is installed, or by `lispgpt.base.linking`; NVIDIA's assembler
+compiles its code further, where it is installed.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import shlex
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from lispgpt.base import scratch
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.linking import linker
+from lispgpt.base.linking.relocatable import Unlinkable
 from lispgpt.base.machine import why_it_gave_up
 from lispgpt.ir.diagnostics import mlir_message
 from lispgpt.ir.mlir import ir, passmanager
@@ -102,35 +107,64 @@ class _BackEndOutput:
 
 
 def linker_toolkit() -> Path:
-    """A folder T with T/llvm/bin/ld.lld, which starts the LLD on PATH or ziglang's; it stays for the next time.
-
-    UserError says what to install where there is none.
-    """
+    """A folder T with T/llvm/bin/ld.lld, which links as LLD does; it stays for the next time."""
     return _shim(f"#!/bin/sh\n{linker_command()}\n")
 
 
 def linker_command() -> str:
-    """How a shell starts LLD with what it was given itself; UserError says what to install where there is none."""
+    """How a shell links what it was given: with the LLD on PATH, and without one, or where that does not link it, with
+    this package's own linker."""
+    root = Path(linker.__file__).resolve().parents[3]
+    start = f"import sys; sys.path.insert(0, {str(root)!r}); from lispgpt.base.linking.linker import main"
+    own = f'exec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(f"{start}; sys.exit(main(sys.argv[1:]))")} "$@"'
     found = shutil.which("ld.lld")
-    if found:
-        return f'exec "{found}" "$@"'
-    if (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
-        return f'exec "{Path(package.origin).with_name("zig")}" ld.lld "$@"'
-    raise UserError("linking needs LLD: install lld, ROCm or the Python package ziglang")
+    return own if found is None else f'{shlex.quote(found)} "$@" 2>/dev/null && exit 0\n{own}'
+
+
+def shared_object(pieces: Sequence[bytes]) -> bytes:
+    """The shared object of relocatable ones of CPUs, linked by LLD or GNU's ld, where one is installed and links them,
+    else by this package's own linker; InternalError where none does."""
+    for name in ("ld.lld", "ld"):
+        if (found := shutil.which(name)) and (made := _linked_by(found, pieces)):
+            return made
+    try:
+        return linker.link(pieces)
+    except Unlinkable as error:
+        raise InternalError(f"the linker failed: {error.message}") from error
+
+
+def _linked_by(program: str, pieces: Sequence[bytes]) -> bytes | None:
+    """What an installed linker makes of objects; None where it does not link them.
+
+    UserError where the machine gives it no room.
+    """
+    with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
+        objects = [Path(folder) / f"{number}.o" for number in range(len(pieces))]
+        for path, piece in zip(objects, pieces, strict=True):
+            path.write_bytes(piece)
+        whole = Path(folder) / "kernels.so"
+        command = [program, "-shared", "-o", str(whole), *map(str, objects)]
+        try:
+            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        except OSError:
+            return None
+        if done.returncode and (limit := why_it_gave_up()):
+            raise UserError(f"the linker failed: {limit}")
+        return whole.read_bytes() if done.returncode == 0 and whole.exists() else None
 
 
 def _shim(script: str) -> Path:
     key = hashlib.sha256(script.encode()).hexdigest()[:16]
-    root = Path(tempfile.gettempdir()) / f"lispgpt-lld-{os.getuid()}-{key}"
+    root = Path(tempfile.gettempdir()) / f"lispgpt-linker-{os.getuid()}-{key}"
     if not _is_own(root):
         root = scratch.folder() / "toolkit"
-    linker = root / "llvm" / "bin" / "ld.lld"
-    if not linker.exists() or linker.read_text() != script:
-        linker.parent.mkdir(parents=True, exist_ok=True)
-        temporary = linker.with_name(f"ld.lld.{os.getpid()}")
+    program = root / "llvm" / "bin" / "ld.lld"
+    if not program.exists() or program.read_text() != script:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        temporary = program.with_name(f"ld.lld.{os.getpid()}")
         temporary.write_text(script)
         temporary.chmod(0o700)
-        temporary.replace(linker)
+        temporary.replace(program)
     return root
 
 

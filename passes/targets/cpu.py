@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from lispgpt.base import host, scratch
-from lispgpt.base.errors import InternalError, UserError
-from lispgpt.base.machine import why_it_gave_up
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import execution_engine, ir, new_context
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.targets.base import Target
-from lispgpt.passes.targets.binary import linker_command, linker_toolkit
+from lispgpt.passes.targets.binary import shared_object
 from lispgpt.passes.targets.pairs import AMX_BF16, AVX512_BF16, Pairs
 
 FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
@@ -64,17 +63,13 @@ class Cpu(Target):
         known = ", ".join(name.replace("_", "-") for name in FEATURES if name in self.features)
         return f"vectors of {self.vector_bytes} bytes, {known or 'none of its special instructions'}"
 
-    def check_tools(self) -> None:
-        linker_command()
-
     def serialize(self, module: ir.Module) -> bytes:
         """A relocatable object, from a module in the LLVM dialect."""
         return _object(module, self.chip)
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:
         """A shared object: the kernels, and what runs lists of launches of them."""
-        with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
-            return _linked([*pieces, _executor(self.chip)], Path(folder)).read_bytes()
+        return shared_object([*pieces, _executor(self.chip)])
 
     def assembly(self, module: ir.Module) -> str:
         """The shared object's disassembly; UserError where no objdump is installed."""
@@ -82,7 +77,8 @@ class Cpu(Target):
         if tool is None:
             raise UserError("--emit asm for a CPU needs llvm-objdump or objdump: install the package llvm or binutils")
         with tempfile.TemporaryDirectory() as folder:
-            path = _linked([self.serialize(module)], Path(folder))
+            path = Path(folder) / self.code_name
+            path.write_bytes(shared_object([self.serialize(module)]))
             command = [tool, "-d", "--no-show-raw-insn", str(path)]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -146,22 +142,6 @@ def _object(module: ir.Module, chip: str) -> bytes:
     with scratch.kept_to(), tempfile.NamedTemporaryFile(suffix=".o") as file:
         engine.dump_to_object_file(file.name)
         return Path(file.name).read_bytes()
-
-
-def _linked(pieces: Sequence[bytes], folder: Path) -> Path:
-    """The shared object of relocatable ones, in a folder."""
-    objects = [folder / f"{number}.o" for number in range(len(pieces))]
-    for path, piece in zip(objects, pieces, strict=True):
-        path.write_bytes(piece)
-    linker, whole = linker_toolkit() / "llvm" / "bin" / "ld.lld", folder / "kernels.so"
-    command = [str(linker), "-shared", "-o", str(whole), *map(str, objects)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip()
-        if not said and (limit := why_it_gave_up()):
-            raise UserError(f"the linker failed: {limit}")
-        raise InternalError(f"the linker failed: {said}")
-    return whole
 
 
 CHIPS = {

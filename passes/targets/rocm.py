@@ -1,4 +1,4 @@
-"""AMD GPUs: gpu → ROCDL → a code object (hsaco), linked by whichever LLD is at hand."""
+"""AMD GPUs: gpu → ROCDL → a code object (hsaco), linked by LLD, where it is installed, or by `lispgpt.base.linking`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.base import Gpu
-from lispgpt.passes.targets.binary import linker_command, linker_toolkit, serialized_objects
+from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
 from lispgpt.passes.targets.rates import TERA, Rates
 
@@ -57,9 +57,6 @@ class Rocm(Gpu):
             f"convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true "
             f"runtime=HIP}}),rocdl-attach-target{{chip={self.chip} {waves} O=3}})"
         )
-
-    def check_tools(self) -> None:
-        linker_command()
 
     def serialize(self, module: ir.Module) -> bytes:
         """An ELF code object, as long as its header says."""

@@ -20,7 +20,7 @@ from lispgpt.runtime.devices.amd_emulator.trace import Tracer
 from lispgpt.runtime.devices.driver import Driver
 from lispgpt.runtime.devices.rocm import API, HipDevice
 
-PACKAGES = {"elftools": "pyelftools", "tinygrad": "tinygrad", "ziglang": "ziglang"}
+PACKAGES = {"elftools": "pyelftools", "tinygrad": "tinygrad"}
 
 
 def missing() -> str | None:

@@ -1,14 +1,13 @@
 """A stand-in for libamdhip64, so that the device for AMD GPUs loads code objects and launches kernels on the emulator.
 
-The library is a few lines of C that hand every call on to Python.  It carries the real one's SONAME: once this process
-has loaded it, hip-python's own search for `libamdhip64.so` finds it, and no environment variable is needed.
+Each function of the library jumps to where a table says, and that is Python.  It carries the real one's SONAME: once
+this process has loaded it, hip-python's own search for `libamdhip64.so` finds it, with no environment variable.
 """
 
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.elf import HEADER_BYTES, elf_bytes
-from lispgpt.base.errors import UserError
+from lispgpt.base.linking import shared_object as elf
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.decode import family
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
@@ -51,11 +50,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipMemcpy2DAsync": (POINTER, SIZE, POINTER, SIZE, SIZE, SIZE, INT, POINTER),
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER, POINTER, INT, SIZE),
 }  # fmt: skip
-HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
-FORWARD = (
-    "long {name}(long a, long b, long c, long d, long e, long f, long g, long h, long i, long j, long k)"
-    " {{ return emulated_calls[{number}](a, b, c, d, e, f, g, h, i, j, k); }}\n"
-)
+JUMP, JUMP_BYTES, EACH = b"\xff\x25", 6, 8
+"""An instruction of x86-64: go on where 8 bytes of memory say, whose place is given relative to its end."""
 CHIP_OFFSET = 1160
 """Where hipDeviceProp_tR0600 has gcnArchName."""
 LOADED: list[ctypes.CDLL] = []
@@ -66,22 +62,26 @@ ARGUMENTS_ARE, SIZE_IS = 1, 2  # what precedes the two pointers of a launch's `e
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into a folder; its path."""
-    source, library = folder / "stand_in.c", folder / "libamdhip64.so"
-    forwards = [FORWARD.format(name=name, number=number) for number, name in enumerate(SIGNATURES)]
-    source.write_text(f"{HEAD}call emulated_calls[{len(SIGNATURES)}];\n{''.join(forwards)}")
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", "-O1", "-nostdlib"]
-    command = [*compiler, f"-Wl,-soname,{library.name}", "-o", str(library), str(source)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise UserError(f"the emulator's HIP library does not compile: {ran.stderr.strip()[-500:]}")
-    return library
+    """Write the library into a folder; its path."""
+    path, count = folder / "libamdhip64.so", len(SIGNATURES)
+    code = elf.Section(".text", elf.PROGBITS, elf.ALLOC | elf.EXECUTE, 16, bytearray(EACH * count))
+    table = elf.Section(".bss", elf.NOBITS, elf.ALLOC | elf.WRITE, EACH, empty_bytes=EACH * count)
+    places = {name: EACH * number for number, name in enumerate(SIGNATURES)}
+    functions = [elf.Symbol(name, code, at, JUMP_BYTES, elf.FUNCTION) for name, at in places.items()]
+    symbols = [elf.Symbol("emulated_calls", table, 0, table.size, elf.OBJECT), *functions]
+    library = elf.SharedObject(elf.Machine(elf.X86_64), [code, table], symbols, soname=path.name)
+    library.lay_out()
+    for at in places.values():
+        way = table.address - code.address - JUMP_BYTES
+        code.data[at : at + JUMP_BYTES] = JUMP + struct.pack("<i", way)
+    path.write_bytes(library.to_bytes())
+    return path
 
 
 class StandIn:
     """One emulated GPU behind HIP's calls.
 
-    folder: where the library is compiled into, once.  fault: what the first failed launch did wrong.  machines: of the
+    folder: where the library is written, once.  fault: what the first failed launch did wrong.  machines: of the
     modules loaded so far.  tracer: notes what kernels do.
     """
 
