@@ -1,10 +1,12 @@
 ; Rotary positions: "RoFormer", Su et al. 2021; a head's halves are the two coordinates of its pairs.
 (require-dialect arith math tensor)
 
-; positions [rows], frequencies i -> turn per position (a function) -> angles [rows pairs]
+; positions [rows], frequencies i -> turn per position (a function of numbers) -> angles [rows pairs]
+; Frequencies are made while compiling and rounded once: at a far position, an f32 that is off by its last bit turns a
+; pair by some thousandths more.
 (defn rotary-angles [positions pairs frequency]
-  (tensor [n (dim positions 0) i pairs]
-    (* (cast (at positions n) f32) (frequency (cast (cast i i32) f32)))))
+  (let [turns (: (map frequency (range pairs)) (tensor-type [pairs] f32))]
+    (tensor [n (dim positions 0) i pairs] (* (cast (at positions n) f32) (at turns i)))))
 
 ; theta^(-i / pairs), for the i-th of a head's pairs
 (defn rotary-frequency [theta pairs]

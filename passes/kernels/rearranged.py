@@ -13,6 +13,9 @@ from lispgpt.passes.kernels.elementwise import Body, Values
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers
 
+ALIGNMENT = 64
+"""Bytes to which constants in memory are aligned, so that any vector of theirs that starts in step can be loaded."""
+
 
 def rearranged(reader: Values, op: ir.Operation, index: Sequence[Index]) -> ir.Value:
     """One element of the op's result; Refused where this file does not know the op."""
@@ -148,18 +151,18 @@ def _constant(reader: Values, op: ir.Operation, index: list[Index]) -> ir.Value:
         value = dense.get_splat_value()
         return create_op("arith.constant", [], [type_.element_type], {"value": value}).results[0]
     memref = ir.MemRefType.get(type_.shape, type_.element_type)
-    name = {"name": ir.FlatSymbolRefAttr.get(_global(op, dense, memref))}
+    name = {"name": ir.FlatSymbolRefAttr.get(_global(dense, memref))}
     memory = create_op("memref.get_global", [], [memref], name).results[0]
     return b.load(memory, index, 1)
 
 
-def _global(op: ir.Operation, dense: ir.Attribute, memref: ir.Type) -> str:
-    """The symbol of a module's constant with these elements, made where there is none."""
-    kernel = op.parent.operation
-    while kernel.name != "func.func":
-        kernel = kernel.parent.operation
-    text, taken = f"{dense}", 0
-    for other in operations(kernel.block):
+def _global(dense: ir.Attribute, memref: ir.Type) -> str:
+    """The symbol of a constant with these elements in the module of what is emitted, made where there is none."""
+    module = ir.InsertionPoint.current.block.owner
+    while module.name != "builtin.module":
+        module = module.parent.operation
+    body, text, taken = module.regions[0].blocks[0], f"{dense}", 0
+    for other in operations(body):
         if other.name == "memref.global":
             taken += 1
             if f"{other.attributes['initial_value']}" == text:
@@ -170,8 +173,9 @@ def _global(op: ir.Operation, dense: ir.Attribute, memref: ir.Type) -> str:
         "type": memref,
         "initial_value": dense,
         "constant": ir.UnitAttr.get(),
+        "alignment": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNMENT),
     }
-    create_op("memref.global", attributes=attributes, ip=ir.InsertionPoint.at_block_begin(kernel.block))
+    create_op("memref.global", attributes=attributes, ip=ir.InsertionPoint.at_block_begin(body))
     return f"constant_{taken}"
 
 

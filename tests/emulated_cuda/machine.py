@@ -11,7 +11,7 @@ import numpy as np
 from emulated_cuda.bulk_ops import MappedTensor
 from emulated_cuda.harmless import run_watched
 from emulated_cuda.memory_ops import GLOBAL_BASE
-from emulated_cuda.ptx import Kernel, parse
+from emulated_cuda.ptx import Constant, Kernel, parse
 from emulated_cuda.threads import MOST_THREADS, MOST_WATCHED, Threads
 
 from lispgpt.runtime.plan.steps import Launch
@@ -25,6 +25,7 @@ class Memory:
 
     def __init__(self, arrays: Sequence[np.ndarray], guard: int = 256) -> None:
         self.addresses, end = [], GLOBAL_BASE + guard
+        self.symbols: dict[str, int] = {}
         for array in arrays:
             self.addresses.append(end)
             end += -(-array.nbytes // 256) * 256 + guard
@@ -38,6 +39,20 @@ class Memory:
     def read(self, number: int, like: np.ndarray) -> np.ndarray:
         at = self.addresses[number] - GLOBAL_BASE
         return self.bytes[at : at + like.nbytes].view(like.dtype).reshape(like.shape)
+
+    def place(self, constants: Sequence[Constant]) -> dict[str, int]:
+        """The addresses of a module's constants by name, each aligned as it says and not better."""
+        for constant in constants:
+            if constant.name not in self.symbols:
+                at = -(-self.bytes.size // (2 * constant.align)) * 2 * constant.align + constant.align
+                more = np.full(at - self.bytes.size + len(constant.data) + 256, 0xA5, np.uint8)
+                data = np.frombuffer(constant.data, np.uint8)
+                more[at - self.bytes.size :][: data.size] = data
+                free = np.ones(more.size, bool)
+                free[at - self.bytes.size :][: data.size] = False
+                self.bytes, self.free = np.concatenate([self.bytes, more]), np.concatenate([self.free, free])
+                self.symbols[constant.name] = GLOBAL_BASE + at
+        return self.symbols
 
     def broken(self) -> int:
         return int((self.bytes[self.free] != 0xA5).sum())
@@ -58,14 +73,14 @@ def launch(
     most = MOST_WATCHED // size if watched or first else 0
     if first and waits:
         most = 0
-    start = 0
+    start, symbols = 0, memory.place(kernel.constants)
     while start < prod(grid):
         watch = bool(watched) or (most > 0 and start == 0)
         together = max(1, most if watch else MOST_THREADS // size) * kernel.cluster
         blocks = range(start, prod(grid) if waits else min(start + together, prod(grid)))
 
         def threads(blocks: range = blocks, watch: bool = watch) -> Threads:
-            return Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watch)
+            return Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watch, symbols)
 
         run_watched(threads, memory.bytes) if watch else threads().run()
         start = blocks.stop

@@ -19,6 +19,15 @@ class Instruction:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """Bytes of a module's global memory, which start at a multiple of align."""
+
+    name: str
+    align: int
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Kernel:
     parameters: tuple[str, ...]
     threads: int
@@ -27,6 +36,7 @@ class Kernel:
     body: tuple[Instruction, ...]
     labels: dict[str, int]
     cluster: int = 1
+    constants: tuple[Constant, ...] = ()
 
 
 @lru_cache(256)
@@ -53,4 +63,9 @@ def parse(text: str, name: str) -> Kernel:
     threads = int(re.search(r"\.maxntid (\d+)", match[2])[1])  # type: ignore[index]
     cluster = re.search(r"\.reqnctapercluster (\d+)", match[2])
     size_of_cluster = int(cluster[1]) if cluster else 1
-    return Kernel(parameters, threads, shared, size, tuple(body), labels, size_of_cluster)
+    return Kernel(parameters, threads, shared, size, tuple(body), labels, size_of_cluster, _constants(text))
+
+
+def _constants(text: str) -> tuple[Constant, ...]:
+    found = re.findall(r"\.global \.align (\d+) \.b8 ([\w$]+)\[\d+\] = \{([\d, ]*)\}", text)
+    return tuple(Constant(name, int(align), bytes(map(int, data.split(",")))) for align, name, data in found)

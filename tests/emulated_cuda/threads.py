@@ -5,7 +5,8 @@ After "Parallel Thread Execution ISA", section 9.7.  Blocks of a launch may run 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from emulated_cuda.async_copies import AsyncCopies
@@ -42,8 +43,10 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
     def __init__(
         self, kernel: Kernel, memory: np.ndarray, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
         blocks: range, dynamic_bytes: int = 0, seed: int = 0, watched: bool = False,
+        symbols: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """seed: of the order in which they take turns.  watched: whether races are looked for."""
+        """seed: of the order in which they take turns.  watched: whether races are looked for.  symbols: addresses of
+        the module's constants."""
         self.kernel, self.memory, self.blocks = kernel, memory, blocks
         self.count = len(blocks) * kernel.threads
         threads = np.arange(self.count)
@@ -58,7 +61,8 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
         values = [MAP_BASE + i if isinstance(a, MappedTensor) else a for i, a in enumerate(arguments)]
         self.arguments = dict(zip(kernel.parameters, values, strict=True))
         self.registers = self._special(threads, grid)
-        self.registers |= {name: np.full(self.count, value, np.uint64) for name, value in self.arguments.items()}
+        named = {**self.arguments, **symbols}
+        self.registers |= {name: np.full(self.count, value, np.uint64) for name, value in named.items()}
         self.progress, self.rng = Progress(), np.random.default_rng(seed)
         self.stuck, self.awaited = np.zeros(self.count, bool), np.zeros(self.count, np.int64)
         self.unfenced = np.zeros(self.shared.size // 4, np.int32)

@@ -11,6 +11,14 @@ from lispgpt.language.core.values import describe, not_whole
 from lispgpt.language.reader.forms import Form
 
 
+def numbers_attribute(site: Site, values: tuple[Any, ...], kind: ir.Type, form: Form) -> ir.Attribute:
+    """Numbers of a vector or tensor type of rank 1: an element each, rounded once to its type."""
+    if not isinstance(kind, (ir.RankedTensorType, ir.VectorType)) or list(kind.shape) != [len(values)]:
+        site.fail(f"{len(values)} numbers are a tensor<{len(values)}x…>, not a {kind}", form)
+    elements = [number_attribute(site, value, kind.element_type, form) for value in values]
+    return ir.DenseElementsAttr.get(elements, kind)
+
+
 def number_attribute(site: Site, value: Any, kind: ir.Type, form: Form) -> ir.Attribute:
     """A number, or true or false, of a scalar type, or spread over a vector or tensor type."""
     if isinstance(kind, ir.ShapedType) and not isinstance(kind, (ir.MemRefType, ir.UnrankedMemRefType)):

@@ -8,6 +8,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator, as_form
+from lispgpt.language.core.numbers import numbers_attribute
 from lispgpt.language.core.parameters import check_pattern, destructure, parse_parameters
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Closure, Macro, describe, items_of
@@ -161,7 +162,7 @@ def _error(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 
 @special(":", 2, 2)
 def _typed(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    """`(: 3 i32)`, a constant op; `(: expr T)`, checked."""
+    """`(: 3 i32)` and `(: [1.5 2.5] tensor<2xf32>)`, constant ops; `(: expr T)`, checked."""
     _, value_form, type_form = form.items
     kind = attributes.type_of(evaluator.builder, evaluator.single(type_form, environment), type_form)
     spelled = attributes.typed_attribute(evaluator.builder, value_form, kind)
@@ -170,6 +171,9 @@ def _typed(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     value = evaluator.ssa(evaluator.evaluate(value_form, environment), value_form)
     if isinstance(value, (bool, int, float)):
         return evaluator.builder.constant(value, kind, form)
+    if isinstance(value, tuple) and value and all(isinstance(one, (bool, int, float)) for one in value):
+        numbers = numbers_attribute(evaluator.site, value, kind, form)
+        return evaluator.builder.emit("arith.constant", [], [kind], {"value": numbers}, form)
     if isinstance(value, ir.Value):
         if value.type != kind:
             evaluator.site.fail(f"`{show(value_form)}` has type {value.type}, and not {kind}", form)
