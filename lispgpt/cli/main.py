@@ -25,6 +25,7 @@ from lispgpt.base.machine import complaint  # noqa: E402
 COMMANDS = {
     "run": ("lispgpt.cli.run", "run", "Run a program or a compiled artifact."),
     "chat": ("lispgpt.cli.chat", "chat", "Talk to a model."),
+    "pull": ("lispgpt.cli.pull", "pull", "Fetch models from the Hugging Face hub."),
     "compile": ("lispgpt.cli.compile", "compile_", "Compile a program to an artifact, or show a stage of it."),
     "opt": ("lispgpt.cli.opt", "opt", "Run passes on a file of MLIR, such as a dump."),
     "targets": ("lispgpt.cli.targets", "targets", "Say what can compile and run here, and what would help."),

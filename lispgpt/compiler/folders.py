@@ -16,7 +16,7 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime import checkpoints
-from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, huggingface
+from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
 from lispgpt.runtime.checkpoints.sealed import LATEST
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
@@ -107,8 +107,8 @@ class Given:
 
 def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
     """A program, an artifact, a Hugging Face folder or GGUF file alone, and a checkpoint to run it with; UserError
-    where they do not fit each other."""
-    path, weights = Path(program), None if checkpoint is None else Path(checkpoint)
+    where they do not fit each other.  A model of the hub may stand for a folder (see `hub`)."""
+    path, weights = hub.local(program), None if checkpoint is None else hub.local(checkpoint)
     newest = checkpoints.settled(path)
     if path != newest and is_model(newest):
         path = newest
@@ -161,5 +161,5 @@ def open_for(path: str | Path, program: Path, names: FolderMap | None) -> Checkp
 
 def open_weights(path: str | Path, program: str | Path | None = None) -> Checkpoint:
     """A checkpoint by the names of a program's file, or of the package's program for its model."""
-    own = Path("" if program is None else program)
+    path, own = hub.local(path), Path("" if program is None else program)
     return open_for(path, own, names_in(own) if program is not None and is_model(path) else None)
