@@ -6,34 +6,15 @@ the table is left to the program that reads it, whose own value says what it has
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json
+from lispgpt.base.json_files import COUNT, NAME, OBJECT, Kind, is_number, is_whole, read_json, shown
 
 MOST = 1 << 31
 MOST_LAYERS = 1 << 12
-
-
-@dataclass(frozen=True)
-class Kind:
-    """what: what a value should be, in words.  holds: whether one is."""
-
-    what: str
-    holds: Callable[[Any], bool]
-
-
-def _is_whole(value: Any, least: int = 0, most: int = MOST - 1) -> bool:
-    return type(value) is int and least <= value <= most
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e30
 
 
 def _listed(value: Any) -> list[Any]:
@@ -44,19 +25,16 @@ def _list_of(what: str, holds: Callable[[Any], bool]) -> Kind:
     return Kind(f"a list of {what}", lambda value: isinstance(value, list) and all(map(holds, value)))
 
 
-SIZE = Kind("a whole number from 1 on", lambda value: _is_whole(value, 1))
-LAYERS = Kind(f"a whole number from 1 to {MOST_LAYERS}", lambda value: _is_whole(value, 1, MOST_LAYERS))
-COUNT = Kind("a whole number from 0 on", _is_whole)
-POSITIVE = Kind("a number above 0", lambda value: _is_number(value) and value > 0)
-NUMBER = Kind("a number", _is_number)
-SMALL = Kind("a number above 0 and below 1", lambda value: _is_number(value) and 0 < value < 1)
+SIZE = Kind("a whole number from 1 on", lambda value: is_whole(value, 1))
+LAYERS = Kind(f"a whole number from 1 to {MOST_LAYERS}", lambda value: is_whole(value, 1, MOST_LAYERS))
+POSITIVE = Kind("a number above 0", lambda value: is_number(value) and value > 0)
+NUMBER = Kind("a number", is_number)
+SMALL = Kind("a number above 0 and below 1", lambda value: is_number(value) and 0 < value < 1)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-NAME = Kind("a name", lambda value: isinstance(value, str))
-OBJECT = Kind("an object, as {…}", lambda value: isinstance(value, dict))
-WHOLE_NUMBERS = _list_of("whole numbers from 0 on", _is_whole)
-NUMBERS = _list_of("numbers", _is_number)
+WHOLE_NUMBERS = _list_of("whole numbers from 0 on", is_whole)
+NUMBERS = _list_of("numbers", is_number)
 NAMES = _list_of("names", lambda value: isinstance(value, str))
-TOKENS = Kind("a token's number or a list of such, -1 for none", lambda v: all(_is_whole(t, -1) for t in _listed(v)))
+TOKENS = Kind("a token's number or a list of such, -1 for none", lambda v: all(is_whole(t, -1) for t in _listed(v)))
 
 _SETTINGS = (
     (LAYERS, "num_hidden_layers n_layer n_layers num_layers"),
@@ -153,6 +131,4 @@ def check_one(path: Path, key: str, value: Any, name: str) -> None:
     """UserError, which calls it by the key, where a value is not of the kind of the setting of this name."""
     kind = KINDS.get(name)
     if kind is not None and not kind.holds(value):
-        shown = json.dumps(value, default=str)
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
-        raise UserError(f"{path}: {key} is {shown}, and should be {kind.what}")
+        raise UserError(f"{path}: {key} is {shown(value)}, and should be {kind.what}")

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lispgpt.base.source import Span
+
+
+def visible(text: str) -> str:
+    """A text for terminals: letters in it that command those, or that turn what stands beside them about, are shown by
+    their numbers.  Of these, ends of lines and tabs stay."""
+    return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+LONGEST = 2000
+"""Letters of a line of a message."""
+
+HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)")
 
 
 class UserError(Exception):
@@ -24,8 +37,11 @@ class UserError(Exception):
         self.expanded_from = list(expanded_from)
 
     def render(self, kind: str = "error") -> str:
-        """`file:line:col: error: …`, the line, a caret under the form, one line for each expansion; kind: what else it
-        is than an error."""
+        """`file:line:col: error: …`, the line, a caret under the form, one line for each expansion, in letters that no
+        terminal takes for commands; kind: what else it is than an error."""
+        return visible("\n".join(map(_cut, self._rendered(kind).split("\n"))))
+
+    def _rendered(self, kind: str) -> str:
         if self.span is None:
             return f"{kind}: {self.message}"
         lines = [f"{self.span}: {kind}: {self.message}", *_excerpt(self.span)]
@@ -46,6 +62,11 @@ class InternalError(Exception):
     def __init__(self, message: str, report: str = "") -> None:
         super().__init__(message)
         self.report = report
+
+
+def _cut(line: str) -> str:
+    """A line of a message, without the middle of what a file has much of."""
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]}…{line[-LONGEST // 2 :]}"
 
 
 def _excerpt(span: Span) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files: written so that they are either whole or not there, and JSON that is checked as it is read.
+"""Files: written so that they are either whole or not there.
 
 Nothing is written through a link that somebody else may have put there: what is new is made under a name that nobody
 can guess, and fails where that is taken; what is there already has to be an ordinary file.
@@ -7,17 +7,15 @@ can guess, and fails where that is taken; what is there already has to be an ord
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.reading import read_ordinary
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 """How a file is opened that was not there before."""
@@ -68,42 +66,3 @@ def write_text(path: Path, text: str) -> None:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     with replacing(path) as file:
         file.write(text.encode())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file's object; UserError for what is missing, damaged, or has a key twice."""
-    return parse_json(path, read_ordinary(path))
-
-
-def parse_json(path: Path, data: bytes) -> dict[str, Any]:
-    """The object in some of a file's bytes."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
-        return found
-
-    value = json_value(path, data, once)
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it should hold a JSON object")
-    return value
-
-
-def json_value(path: Path, data: bytes, make_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What a file's bytes say in JSON; UserError with the line and column where they are damaged.
-
-    make_object: of an object's keys and values in order; ValueError for those that are none.
-    """
-    try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=make_object)
-    except json.JSONDecodeError as error:
-        what = f"{path} is damaged at line {error.lineno}, column {error.colno}: {error.msg}"
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        what = f"{path} is damaged at line {line}, column {column}: no UTF-8 text"
-    except (ValueError, RecursionError) as error:
-        what = f"{path} is damaged: {str(error)[:200]}"
-    raise UserError(what)

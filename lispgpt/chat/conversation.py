@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, write_text
+from lispgpt.base.files import write_text
+from lispgpt.base.json_files import read_json
 
 ROLES = ("system", "user", "assistant", "tool")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json
+from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import read_text
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 

@@ -16,6 +16,7 @@ from lispgpt.cli.chat_session import ChatSession
 from lispgpt.cli.generate import choices, sampling_options
 from lispgpt.cli.options import PATH, all_of, config_settings, guarded, precision_option
 from lispgpt.cli.run import MOST_THREADS
+from lispgpt.cli.terminal import say
 from lispgpt.compiler.folders import find_given
 
 
@@ -48,7 +49,7 @@ def load_model(ctx: click.Context, path: Path, options: dict[str, Any], **more: 
         warnings.simplefilter("always")
         model = api.load(path, keys=trusted_keys(environment), **given)
     for notice in notices:
-        click.echo(notice.message, err=True)
+        say(str(notice.message))
     return model
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, WEIGHT_DTYPES, find_dtype
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import UserError, visible
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import is_model, open_weights, program_for
@@ -52,11 +53,11 @@ def info(path: Path, as_json: bool, check: bool) -> None:
         click.echo(json.dumps(facts))
         return
     click.echo(f"{opened.path}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
-    click.echo("  ".join(f"{key} {value}" for key, value in facts["config"].items()))
+    click.echo(visible("  ".join(f"{key} {value}" for key, value in facts["config"].items())))
     table = Table("tensor", "shape", "type", "MB")
     for name, tensor in facts["tensors"].items():
         megabytes = find_dtype(tensor["dtype"]).nbytes(math.prod(tensor["shape"])) / 1e6
-        table.add_row(name, " x ".join(map(str, tensor["shape"])), tensor["dtype"], f"{megabytes:.2f}")
+        table.add_row(Text(visible(name)), " x ".join(map(str, tensor["shape"])), tensor["dtype"], f"{megabytes:.2f}")
     Console().print(table)
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import click
 
 from lispgpt.base.errors import UserError
+from lispgpt.cli import terminal
 from lispgpt.cli.prompts import Prompt, Prompts
 from lispgpt.execution.model import Model
 from lispgpt.runtime.generate import Generator
@@ -165,7 +166,7 @@ def _print_texts(
         while current < len(texts):
             pieces = held[id(texts[current])]
             if shown:
-                sys.stdout.write("".join(pieces))
+                sys.stdout.write(terminal.shown("".join(pieces)))
                 sys.stdout.flush()
             pieces.clear()
             if not texts[current].ended:

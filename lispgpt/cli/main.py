@@ -19,8 +19,9 @@ import click  # noqa: E402
 
 from lispgpt import __version__  # noqa: E402
 from lispgpt.base.bugs import summary, write_report  # noqa: E402
-from lispgpt.base.errors import UserError  # noqa: E402
+from lispgpt.base.errors import UserError, visible  # noqa: E402
 from lispgpt.base.machine import complaint  # noqa: E402
+from lispgpt.cli.terminal import tell_warnings  # noqa: E402
 
 COMMANDS = {
     "run": ("lispgpt.cli.run", "run", "Run a program or a compiled artifact."),
@@ -79,6 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     _name_a_home()
     _show_cuda()
     _keep_to_tmpdir()
+    tell_warnings()
     try:
         code = main_group.main(arguments, "lispgpt", standalone_mode=False)
     except UserError as error:
@@ -145,7 +147,7 @@ def _complain(message: str, code: int) -> int:
         sys.stdout.flush()
     except OSError:  # what it holds cannot be written, now or when the interpreter ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    print(message, file=sys.stderr)
+    print(visible(message), file=sys.stderr)
     return code
 
 

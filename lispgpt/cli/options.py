@@ -14,6 +14,7 @@ from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.cli.launched import launched
+from lispgpt.cli.terminal import say
 from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
 
@@ -137,10 +138,7 @@ def together(environment: Mapping[str, str], patience: float | None) -> Iterator
         yield None
         return
 
-    def say(message: str) -> None:
-        click.echo(f"error: {message}", err=True)
-
-    peers = found.join(patience or PATIENCE, say)
+    peers = found.join(patience or PATIENCE, lambda message: say(f"error: {message}"))
     try:
         yield peers
         peers.finish()

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import UserError, visible
 from lispgpt.base.files import replacing
+from lispgpt.base.json_files import is_number
 from lispgpt.cli.options import PATH
 from lispgpt.runtime.training.run_folder import read_metrics
 
@@ -64,11 +65,12 @@ def draw(curves: dict[str, list[dict[str, Any]]]) -> Any:
 def _name(run: Path, runs: tuple[Path, ...]) -> str:
     """A run's own name, or its path where several have that."""
     alone = sum(other.name == run.name for other in runs) == 1
-    return run.name if alone and run.name else str(run)
+    name = run.name if alone and run.name else str(run)
+    return visible(name).replace("$", r"\$")
 
 
 def _points(records: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    found = [(r["step"], r[name]) for r in records if isinstance(r.get(name), (int, float))]
+    found = [(r["step"], r[name]) for r in records if is_number(r.get(name))]
     return [step for step, _ in found], [value for _, value in found]
 
 

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from lispgpt.base.errors import visible
+
 FIRST_LINES, SECONDS = 3, 10.0
 """Elsewhere than on a terminal: a line for each of the first steps, then one in so many seconds."""
 
@@ -66,14 +68,14 @@ class Progress:
             self._shown, self._lines = now, self._lines + 1
 
     def sampled(self, step: int, text: str) -> None:
-        self._console.print(Text(f"step {step} writes: {text}"))
+        self._console.print(Text(visible(f"step {step} writes: {text}")))
 
     def saved(self, step: int, path: Path) -> None:
         if self._live is None:
             self._console.print(f"step {step}: wrote {path}")
 
     def note(self, text: str) -> None:
-        self._console.print(Text(text))
+        self._console.print(Text(visible(text)))
 
     def _line(self, record: Mapping[str, Any]) -> str:
         """Such as `step 20/100  loss 4.1  grad norm 1.2  lr 0.0006  23,000 tokens/s  41% of the floor  0:12 left`."""

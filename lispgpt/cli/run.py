@@ -26,6 +26,7 @@ from lispgpt.cli.options import (
     parse_shapes,
 )
 from lispgpt.cli.prompts import Prompts, prompt_options
+from lispgpt.cli.terminal import say
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
 from lispgpt.compiler.folders import Given, find_given
@@ -79,7 +80,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     started = time.time()
     given = find_given(program, options["checkpoint"])
     if given.checkpoint is not None and given.checkpoint.notice:
-        click.echo(given.checkpoint.notice, err=True)
+        say(given.checkpoint.notice)
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts, said = Prompts(options), choices(options)

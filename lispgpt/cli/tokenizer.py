@@ -9,6 +9,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.cli.options import PATH
+from lispgpt.cli.terminal import shown
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.data.shards import is_shard, read_shard, write_shard
 from lispgpt.runtime.data.texts import STANDARD_INPUT, encoded, pieces, text_files
@@ -73,4 +74,5 @@ def decode(tokens: tuple[str, ...], path: Path) -> None:
         wrong = part[part >= opened.size]
         if wrong.size:
             raise UserError(f"there is no token {wrong[0]}: {path} has {opened.size:,} (0 to {opened.size - 1})")
-    click.echo(b"".join(opened.decode_bytes(int(token)) for part in found for token in part).decode("utf-8", "replace"))
+    text = b"".join(opened.decode_bytes(int(token)) for part in found for token in part).decode("utf-8", "replace")
+    click.echo(shown(text))

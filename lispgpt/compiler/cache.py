@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, replacing
+from lispgpt.base.files import replacing
 from lispgpt.base.folders import check_private, is_own, make_private
+from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import read_ordinary
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 

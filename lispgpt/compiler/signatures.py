@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import parse_json
+from lispgpt.base.json_files import parse_json
 from lispgpt.base.reading import read_ordinary, read_text
 
 KIND = "ed25519"

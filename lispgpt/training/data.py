@@ -12,7 +12,8 @@ import numpy as np
 
 from lispgpt.base.child import Reporter, run_in_child
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, replacing
+from lispgpt.base.files import replacing
+from lispgpt.base.json_files import Fields, Kind, is_number, is_text, is_whole, read_json
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.data.batches import Stream
 from lispgpt.runtime.data.shards import Shard, is_shard, read_shard, write_shard
@@ -23,6 +24,16 @@ SHARD_TOKENS = 100_000_000
 
 VALIDATION_MARK = "val"
 """What the names of shards hold that are for validation, as llm.c's do."""
+
+
+def _is_listed(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and is_text(value[0]) and is_whole(value[1], 0, 1 << 62)
+
+
+_FILES = Kind("a list of files and their sizes", lambda v: isinstance(v, list) and all(map(_is_listed, v)))
+_SHARE = Kind("a number from 0 to below 1", lambda value: is_number(value) and 0 <= value < 1)
+LISTS = Fields({"training": _FILES, "validation": _FILES, "fraction": _SHARE})
+"""What a run keeps of its shards."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +85,13 @@ class Shards:
     @staticmethod
     def from_json(data: Any, folder: Path) -> Shards:
         """UserError where shards are no longer what they were."""
-        try:
-            listed = [[(folder / path, int(size)) for path, size in data[kind]] for kind in ("training", "validation")]
-            fraction = float(data["fraction"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"the run's list of shards is damaged: {error}") from error
+        LISTS.check(f"{folder}'s list of shards", data)
+        listed = [[(folder / path, size) for path, size in data[kind]] for kind in ("training", "validation")]
         for path, size in itertools.chain(*listed):
             if not path.is_file() or path.stat().st_size != size:
                 raise UserError(f"{path}, which the run is trained on, is gone or has changed")
         training, validation = (tuple(path for path, _ in files) for files in listed)
-        return Shards(training, validation, fraction)
+        return Shards(training, validation, data["fraction"])
 
 
 def paths_of(given: str | Path | Sequence[str | Path]) -> list[Path]:

@@ -30,11 +30,11 @@ from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
 from lispgpt.runtime.training.options import Options, spelled
-from lispgpt.runtime.training.run_folder import RunFolder
+from lispgpt.runtime.training.run_folder import RUN, RunFolder
 from lispgpt.runtime.training.snapshot import SessionWeights, open_snapshot, read_states
 from lispgpt.runtime.training.trainer import EVALUATE, Trainer, entries_of_steps
 from lispgpt.training.data import Shards
-from lispgpt.training.prepare import VERSION
+from lispgpt.training.prepare import FACTS, VERSION
 
 FIXED = {"batch", "length", "accumulate", "lr", "min_lr", "warmup", "clip", "weight_decay", "beta1", "beta2", "seed"}
 """Options that a run keeps: with others it would not be the same run."""
@@ -84,11 +84,10 @@ class Run:
         facts = folder.facts()
         if facts.get("version") != VERSION:
             raise UserError(f"{folder.path} was begun by another lispgpt, and cannot be gone on with")
+        FACTS.check(folder.path / RUN, facts)
+        if facts["tokenizer"] is not None and not (folder.path / facts["tokenizer"]).is_file():
+            raise UserError(f"{folder.path} is damaged: its tokenizer, {facts['tokenizer']}, is missing")
         options = changed(Options.from_json(facts["options"]), changes)
-        if changes and folder.leads:
-            folder.begin(facts | {"options": asdict(options)})
-        last = folder.last_good(say)
-        done = 0 if last is None else last[0]
         program, target = Path(facts["program"]), running_target(machine.target or facts["target"])
         if not program.is_file():
             raise UserError(f"there is no file {program}, which the run trains: name the program, where it is")
@@ -99,6 +98,10 @@ class Run:
         if options.eval_every and (validation is None or EVALUATE not in found.entries):
             say(_why_none(found))
             validation = None
+        last = folder.last_good(say)
+        if changes and folder.leads:
+            folder.begin(facts | {"options": asdict(options)})
+        done = 0 if last is None else last[0]
         history, kept = folder.forget_after(done), None if last is None else last[1]
         evaluated = validation if options.eval_every else None
         return Run(folder, machine, facts, options, kept, done, history, request, found, training, evaluated)

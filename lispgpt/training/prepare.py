@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.precisions import EXACT
+from lispgpt.base.json_files import COUNT, NAME, NAME_OR_NULL, OBJECT, SCALARS, Fields, Kind, is_text
+from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.compiler.compiled import Declared, declared
 from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.request import Request
@@ -23,6 +24,24 @@ from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
 from lispgpt.training.data import Shards, copied, is_validation, sort_paths, train_tokenizer, vocabulary, write_shards
 
 VERSION = 1
+
+FILE = Kind("the name of a file there, or null", lambda v: v is None or (is_text(v) and Path(v).name == v != ""))
+FACTS = Fields(
+    {
+        "version": COUNT,
+        "program": NAME,
+        "settings": SCALARS,
+        "header": SCALARS,
+        "checkpoint": NAME_OR_NULL,
+        "tokenizer": FILE,
+        "target": NAME,
+        "precision": Kind(" or ".join(PRECISIONS), lambda value: value in PRECISIONS),
+        "options": OBJECT,
+        "data": OBJECT,
+    },
+    frozenset({"precision"}),
+)
+"""What run.json has."""
 
 PADDED = "padded-vocab"
 """The vocabulary's size in memory, of programs that round it up."""

@@ -19,8 +19,9 @@ import numpy as np
 from lispgpt.base import config_json
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, replacing
+from lispgpt.base.files import replacing
 from lispgpt.base.folder_map import FolderMap
+from lispgpt.base.json_files import read_json
 from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.mapped_folder import assemble, read_settings

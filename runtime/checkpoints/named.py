@@ -21,7 +21,7 @@ import numpy as np
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import parse_json
+from lispgpt.base.json_files import parse_json
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 from lispgpt.runtime.checkpoints.safetensors_file import (

@@ -16,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import parse_json, replacing
+from lispgpt.base.files import replacing
+from lispgpt.base.json_files import parse_json
 from lispgpt.runtime.checkpoints.base import MappedFile
 
 MODEL = "model.safetensors"

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import parse_json, replacing
+from lispgpt.base.files import replacing
+from lispgpt.base.json_files import parse_json
 from lispgpt.base.reading import read_ordinary
 
 SEAL = "checkpoint.json"

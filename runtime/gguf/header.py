@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.gguf.kinds import check_metadata
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -113,6 +114,7 @@ class _Reader:
             if key in metadata:
                 raise self.damaged(f"{key!r} is there twice")
             metadata[key] = self.value(self.number("<I"), key)
+        check_metadata(self.path, metadata)
         places = [self.tensor() for _ in range(tensors)]
         return Header(self.path, metadata, tuple(self.placed(places, metadata.get("general.alignment", 32))))
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from lispgpt.base.dtypes import DTYPES
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import parse_json, replacing
+from lispgpt.base.files import replacing
 from lispgpt.base.folder_map import FolderMap
+from lispgpt.base.json_files import is_number, parse_json
 from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.base.reading import check_ordinary
 from lispgpt.runtime.plan.plan import Buffer, Plan
@@ -32,6 +33,8 @@ FORMAT, VERSION, OLDEST = "lispgpt-artifact", 3, 2
 """Version 3 has what is made of weights, of which those that read version 2 know nothing."""
 
 COUNTS = ("max-new-tokens", "top-k", "seed")
+NUMBERS = ("temperature", "top-p", "min-p", "repeat-penalty", "presence-penalty", "frequency-penalty")
+"""Options of `generate`, which has `greedy` too."""
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
 
@@ -227,9 +230,7 @@ def _is_option(option: tuple[str, Any]) -> bool:
     name, value = option
     if name in COUNTS:
         return type(value) is int and abs(value) <= LARGEST
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int | str)
+    return is_number(value) if name in NUMBERS else name == "greedy" and isinstance(value, bool | int | float)
 
 
 def _reader(path: Path) -> Any:

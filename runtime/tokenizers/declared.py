@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json
+from lispgpt.base.json_files import read_json
 
 CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

@@ -6,7 +6,7 @@ merges but a score for each token: of two tokens that stand together, those are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +92,17 @@ def _merges(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     kinds = data.get("token_type") or [NORMAL] * len(data["tokens"])
     ids = {t: n for n, t in enumerate(data["tokens"]) if kinds[n] in (NORMAL, USER_DEFINED)}
     scores = data.get("scores") or [-float(number) for number in range(len(data["tokens"]))]
+    lengths = set(map(len, ids))
     ranked = sorted(ids, key=lambda token: (-scores[ids[token]], ids[token]))
-    return [pair for token in ranked for pair in sorted(_pairs(token, ids), key=lambda p: (ids[p[0]], ids[p[1]]))]
+    return [
+        pair for token in ranked for pair in sorted(_pairs(token, ids, lengths), key=lambda p: (ids[p[0]], ids[p[1]]))
+    ]
 
 
-def _pairs(token: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _pairs(token: str, ids: Mapping[str, int], lengths: Collection[int]) -> Iterator[tuple[str, str]]:
+    """lengths: of the tokens that there are."""
     for cut in range(1, len(token)):
-        if token[:cut] in ids and token[cut:] in ids:
+        if cut in lengths and len(token) - cut in lengths and token[:cut] in ids and token[cut:] in ids:
             yield token[:cut], token[cut:]
 
 

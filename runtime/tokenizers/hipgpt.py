@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json
+from lispgpt.base.json_files import read_json
 from lispgpt.runtime.tokenizers.base import UNKNOWN, Tokenizer
 
 _SUFFIX = "</w>"

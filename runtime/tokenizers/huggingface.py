@@ -10,13 +10,16 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
 from lispgpt.base.config_json import read_setting
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import json_value, read_ordinary, replacing
+from lispgpt.base.files import replacing
+from lispgpt.base.json_files import json_value
+from lispgpt.base.reading import read_ordinary
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.declared import Declared, declared_beside
 from lispgpt.runtime.tokenizers.merging import check_merges, merges_of, ranks_of
@@ -48,12 +51,12 @@ def open_tokenizer(path: Path) -> Tokenizer:
     try:
         declared = declared_beside(path) if path.name in (JSON, VOCAB, MERGES) else Declared()
         library = library_of_pair(*pair, declared) if pair else _from_json(path, declared)
-    except UserError:
+        byte_level = isinstance(library.decoder, decoders.ByteLevel)
+        tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path) or _declared_end(library, declared))
+    except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:  # the library raises nothing narrower for a damaged file
+    except BaseException as error:  # the library raises nothing narrower for a damaged file, and its panics are broader
         raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
-    byte_level = isinstance(library.decoder, decoders.ByteLevel)
-    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path) or _declared_end(library, declared))
     if tokenizer.size > 2 * library.get_vocab_size() + 1024:  # asked first: to_str goes through every id below the last
         raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     decoder = json.dumps(json.loads(library.to_str())["decoder"])
@@ -155,6 +158,20 @@ def _ends_beside(path: Path) -> list[int]:
     return list(dict.fromkeys(token for token in found if token >= 0))
 
 
+def _check_templates(path: Path, processor: Any) -> None:
+    """UserError where a template of a post-processor, or of one within, names a special token that it does not list:
+    the library finds that out when a text is encoded, and panics."""
+    if not isinstance(processor, dict):
+        return
+    for inner in processor.get("processors") or ():
+        _check_templates(path, inner)
+    known = processor.get("special_tokens") or {}
+    for piece in (*(processor.get("single") or ()), *(processor.get("pair") or ())):
+        token = piece.get("SpecialToken") if isinstance(piece, dict) else None
+        if isinstance(token, dict) and token.get("id") not in known:
+            raise UserError(f"{path} is damaged: its template has the token {token.get('id')!r:.60}, which it lacks")
+
+
 def _from_json(path: Path, declared: Declared) -> Library:
     data = read_ordinary(path)
     value = json_value(path, data)
@@ -164,6 +181,7 @@ def _from_json(path: Path, declared: Declared) -> Library:
     if model.get("type") == "BPE" and not model.get("continuing_subword_prefix"):
         merges = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"])
         check_merges(merges, model["vocab"])
+    _check_templates(path, value.get("post_processor"))
     library = Library.from_buffer(data)
     add_declared(library, declared)
     return library

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json
+from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import read_text
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT
 from lispgpt.runtime.tokenizers.declared import CONFIG, Declared

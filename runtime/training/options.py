@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.json_files import NAME, is_number, is_whole
 
-LARGEST_SEED = (1 << 31) - 1
+LARGEST = (1 << 31) - 1
+"""Of whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,16 @@ class Options:
             whole = "int" in str(field.type)
             if value is None and "None" in str(field.type):
                 continue
-            if field.name != "sample" and not _is_number(value, whole):
-                raise UserError(f"{spelled(field.name)} is {value!r}, which must be a {'whole ' * whole}number from 0")
+            if field.name == "sample":
+                NAME.check("--sample", value)
+            elif not _is_number(value, whole):
+                raise UserError(
+                    f"{spelled(field.name)} is {repr(value)[:60]}, which must be a {'whole ' * whole}number from 0"
+                    f"{' to below 2**31' * whole}"
+                )
         for name in ("steps", "batch", "length", "accumulate", "eval_batches", "keep"):
             if getattr(self, name) < 1:
                 raise UserError(f"{spelled(name)} is {getattr(self, name)}, which must be at least 1")
-        if self.seed > LARGEST_SEED:
-            raise UserError(f"--seed is {self.seed}, which must be below 2**31")
 
     def resolved(self) -> Options:
         """With the smallest learning rate a tenth of the largest, and a tenth of the steps, at most 100, to warm up."""
@@ -98,5 +102,4 @@ def spelled(name: str) -> str:
 
 
 def _is_number(value: Any, whole: bool) -> bool:
-    kinds = (int,) if whole else (int, float)
-    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return is_whole(value, 0, LARGEST) if whole else is_number(value) and value >= 0

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import open_own, read_json, replacing
+from lispgpt.base.files import open_own, replacing
+from lispgpt.base.json_files import is_whole, json_value, read_json
 from lispgpt.base.reading import read_text
 from lispgpt.runtime.checkpoints.sealed import (
     ASIDE,
@@ -205,8 +206,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"cannot read {path / METRICS}: {error}") from error
     records = []
     for line in read_text(path / METRICS).splitlines() if there else []:
-        with suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict) and type(record.get("step")) is int:
+        with suppress(UserError):
+            record = json_value(path / METRICS, line)
+            if isinstance(record, dict) and is_whole(record.get("step")):
                 records.append(record)
     return records
