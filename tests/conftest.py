@@ -17,6 +17,8 @@ from lispgpt.passes.targets import cpu
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
+NOTHING_RAN = pytest.StashKey[bool]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds each")
@@ -35,7 +37,30 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """A GPU is one process's: its times are of a machine that does nothing else, and its blocks wait for each other."""
-    return 0 if config.getoption("markexpr").split()[:1] == ["gpu"] else None
+    return 0 if asks_for_a_gpu(config) else None
+
+
+def asks_for_a_gpu(config: pytest.Config) -> bool:
+    """Whether `-m gpu` was said: tests of a GPU were what the run was for."""
+    return config.getoption("markexpr").split()[:1] == ["gpu"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run for a GPU in which every test was skipped has shown nothing, and fails."""
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput") or not asks_for_a_gpu(session.config):
+        return
+    ran = any(reporter.stats.get(outcome) for outcome in ("passed", "failed", "error", "xfailed", "xpassed"))
+    if reporter.stats.get("skipped") and not ran and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.stash[NOTHING_RAN] = True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash.get(NOTHING_RAN, False):
+        reasons = {str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.stats["skipped"]}
+        terminalreporter.line(f"failed: -m gpu ran no test at all, every one was skipped: {'; '.join(sorted(reasons))}")
 
 
 @pytest.hookimpl(optionalhook=True)

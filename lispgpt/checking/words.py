@@ -35,7 +35,7 @@ def told(found: Found, prompt: int, target: str, program: Path, again: str) -> s
         )
     lines += _kernels(found, program, again)
     if found.right:
-        kernels = f"; {found.compared} launches of {found.kernels} kernels are" if found.compared else ""
+        kernels = f"; so is each of {found.compared} launches of {found.kernels} kernels" if found.compared else ""
         lines.append(
             f"{target} is right: {count}, logits as the CPU's, at most {found.worst:.1e} of the largest off{kernels}"
         )

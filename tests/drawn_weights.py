@@ -1,0 +1,70 @@
+"""Random weights of models of real sizes, made as fast as memory is filled: blocks are drawn, and not rounded to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.runtime.checkpoints.base import TensorInfo
+
+STEPS = 1 << 16
+DRAWN = {"q8_0": 127 / 4.5, "int8": 127 / 4.5, "q4_0": 3.0, "q4_k": 257.0}
+"""How large the numbers of a block are as a rule, in steps of its `d`."""
+
+
+@dataclass
+class DrawnWeights:
+    """What a session asks of a checkpoint.  items: arrays as their types have them.  dtypes: of each, by name."""
+
+    items: Mapping[str, np.ndarray]
+    dtypes: Mapping[str, str]
+    config: dict[str, Any] = field(default_factory=dict)
+    format: str = "drawn"
+
+    def names(self) -> list[str]:
+        return list(self.items)
+
+    def info(self, name: str) -> TensorInfo:
+        items, kind = self.items[name], find_dtype(self.dtypes[name])
+        return TensorInfo((*items.shape[:-1], items.shape[-1] * kind.block), kind.name)
+
+    def view(self, name: str) -> np.ndarray:
+        return self.items[name]
+
+    def check_finite(self, names: object = None) -> None:
+        """All are."""
+
+
+def drawn_weights(declared: Mapping[str, Mapping[str, Any]], scale: float, seed: int) -> DrawnWeights:
+    """Normal ones of that size; vectors, which multiply norms, are around 1.  declared: an artifact's weights."""
+    rng = np.random.default_rng(seed)
+    items = {name: _drawn(facts["shape"], facts["dtype"], scale, rng) for name, facts in declared.items()}
+    return DrawnWeights(items, {name: facts["dtype"] for name, facts in declared.items()})
+
+
+def _drawn(shape: list[int], dtype: str, scale: float, rng: np.random.Generator) -> np.ndarray:
+    kind = find_dtype(dtype)
+    if dtype == "f32":
+        vector = len(shape) == 1 or shape[-2] < 8  # of each layer
+        return rng.normal(vector, 0.5 if vector else scale, shape).astype(np.float32)
+    if dtype == "bf16":
+        table = np.sort(rng.normal(0, scale, STEPS)).astype(np.float32).view(np.uint32) >> 16
+        return table.astype(np.uint16)[rng.integers(0, STEPS, shape, np.uint16)]
+    blocks = np.frombuffer(rng.bytes(kind.nbytes(int(np.prod(shape)))), kind.numpy).reshape(kind.items(tuple(shape)))
+    blocks = blocks.copy()
+    blocks["d"] = step = rng.uniform(0.7, 1.3, blocks.shape) * scale / DRAWN[dtype]
+    if "dmin" in kind.numpy.names:  # type: ignore[operator]
+        blocks["dmin"] = 7.5 * step
+    half = np.abs(rng.normal(0, DRAWN[dtype], 128))
+    whole = np.rint(np.concatenate([half, -half]))  # with a mean of 0: else one token would be every text's best
+    if blocks["qs"].dtype == np.int8:
+        blocks["qs"] = np.clip(whole, -127, 127).astype(np.int8)[blocks["qs"].view(np.uint8)]
+    if dtype == "q4_0":
+        fours = np.clip(whole, -7, 7).astype(np.int8) + 8
+        pairs = fours | rng.permutation(fours) << 4
+        blocks["qs"] = pairs.astype(np.uint8)[blocks["qs"]]
+    return blocks
