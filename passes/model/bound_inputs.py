@@ -8,14 +8,16 @@ After:  … attributes {bounds = [{first = 0, input = "tokens", last = 9}], entr
 Requires: entries on tensors, before kernels are outlined.  Ensures: `bounds` of entries that read, take or put anything
 at an index that is an element of an input, plus or minus a number: the session refuses others before the entry runs,
 which costs kernels nothing.  A bound is of all of the input, or of the part with `offsets` and `sizes`.  Indices that
-are made in any other way, or read only where a condition holds, are the program's own care.
+are made in any other way, or read only where a condition holds, are held to their tensor's range (see held_indices),
+unless they are proven to be within it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
+from lispgpt.ir.index_ranges import indices_of, is_conditional
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     RESHAPES,
@@ -25,10 +27,13 @@ from lispgpt.ir.structure import (
     entry_functions,
     everything_in,
     integers,
+    is_elementwise,
     loop_extents,
+    operations,
     shape_of,
 )
 from lispgpt.passes.base import Pass
+from lispgpt.passes.model.held_indices import hold_indices
 
 CASTS = ("arith.index_cast", "arith.extsi", "arith.trunci")
 
@@ -50,12 +55,13 @@ class BoundInputs(Pass):
             bounds: dict[Part, tuple[int, int]] = {}
             arguments = {value: name for name, value in entry_arguments(entry).items() if name.startswith("input:")}
             for op in everything_in(entry):
-                for index, last in _indices(op):
-                    part = _part(index, arguments)
-                    if part is not None and not _is_conditional(op, entry):
+                for number, last in indices_of(op):
+                    part = _part(op.operands[number], arguments)
+                    if part is not None and not is_conditional(op):
                         own = replace(part, shift=0)
                         least, most = bounds.get(own, (-part.shift, last - part.shift))
                         bounds[own] = (max(least, -part.shift), min(most, last - part.shift))
+            hold_indices(entry, partial(_is_checked, arguments))
             if bounds:
                 entry.attributes["bounds"] = ir.ArrayAttr.get([_attribute(*each) for each in bounds.items()])
 
@@ -69,33 +75,8 @@ def _attribute(part: Part, limits: tuple[int, int]) -> ir.Attribute:
     return ir.DictAttr.get(fields)
 
 
-def _indices(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
-    """The indices at which an op reads or writes a tensor, and the last that it has."""
-    if op.name == "tensor.extract":
-        yield from zip(list(op.operands)[1:], (n - 1 for n in shape_of(op.operands[0])), strict=True)
-    elif op.name in ("tensor.extract_slice", "tensor.insert_slice"):
-        offsets, sizes, strides = (integers(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides"))
-        first = 1 if op.name == "tensor.extract_slice" else 2
-        dynamic = iter(list(op.operands)[first:])
-        extents = shape_of(op.operands[first - 1])
-        for offset, size, stride, extent in zip(offsets, sizes, strides, extents, strict=True):
-            if offset == ir.ShapedType.get_dynamic_size():
-                index = next(dynamic)
-                if size >= 0:
-                    yield index, extent - 1 - (size - 1) * stride
-
-
-def _is_conditional(op: ir.Operation, entry: ir.Operation) -> bool:
-    """Whether an op may not run, or what it reads may not count."""
-    uses = [use.owner.operation.name for result in op.results for use in result.uses]
-    if uses and all(name == "arith.select" for name in uses):
-        return True
-    around = op.parent
-    while around != entry:
-        if around.name in ("scf.if", "scf.while"):
-            return True
-        around = around.operation.parent
-    return False
+def _is_checked(arguments: dict[ir.Value, str], op: ir.Operation, index: ir.Value) -> bool:
+    return _part(index, arguments) is not None and not is_conditional(op)
 
 
 def _part(index: ir.Value, arguments: dict[ir.Value, str]) -> Part | None:
@@ -110,7 +91,10 @@ def _part(index: ir.Value, arguments: dict[ir.Value, str]) -> Part | None:
     if op.name in CASTS:
         return _part(op.operands[0], arguments)
     if op.name in ("arith.addi", "arith.subi"):
-        more, part = constant_number(op.operands[1]), _part(op.operands[0], arguments)
+        one, other = op.operands
+        if op.name == "arith.addi" and constant_number(other) is None:
+            one, other = other, one
+        more, part = constant_number(other), _part(one, arguments)
         if more is None or part is None:
             return None
         return replace(part, shift=part.shift + (more if op.name == "arith.addi" else -more))
@@ -151,6 +135,8 @@ def _tensor(value: ir.Value, arguments: dict[ir.Value, str]) -> Part | None:
         return Part(name, (0,) * len(shape), shape, True) if name else None
     if op.name in RESHAPES:
         return _tensor(op.operands[0], arguments)
+    if op.name == "linalg.generic" and is_elementwise(op):
+        return _part(operations(op.regions[0].blocks[0])[-1].operands[0], arguments)
     if op.name == "tensor.extract_slice" and op.operands[0] in arguments and len(op.operands) == 1:
         offsets, sizes, strides = (integers(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides"))
         name = arguments[op.operands[0]].partition(":")[2]

@@ -213,6 +213,8 @@ def _abs(evaluator: Evaluator, form: Form, value: Any) -> Any:
 def _not(evaluator: Evaluator, form: Form, value: Any) -> Any:
     if not isinstance(value, ir.Value):
         return value is None or value is False
+    if tensors.is_tensor(value):
+        return tensors.elementwise(evaluator, lambda a: _not(evaluator, form, a), (value,), form)
     if value.type != evaluator.builder.i1:
         evaluator.site.fail(f"`not` wants an i1, and got {describe(value)}", form)
     true = evaluator.builder.constant(1, evaluator.builder.i1, form)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.reader.forms import Form, show
+from lispgpt.language.reader.forms import Form, List, show
 
 
 def is_number(value: Any) -> bool:
@@ -35,7 +35,16 @@ def same_type(evaluator: Evaluator, left: Any, right: Any, form: Form) -> tuple[
         return cast(evaluator, left, two, form), right
     if isinstance(two, ir.IndexType) and isinstance(one, ir.IntegerType):
         return left, cast(evaluator, right, one, form)
-    evaluator.site.fail(f"`{show(form)}` mixes {one} and {two}; (cast x {one}) converts", form)
+    first = (is_float(one), getattr(one, "width", 0)) >= (is_float(two), getattr(two, "width", 0))
+    wide, narrow = (one, _operand_of(form, 1)) if first else (two, _operand_of(form, 0))
+    evaluator.site.fail(f"`{show(form)}` mixes {one} and {two}; (cast {narrow} {wide}) converts", form)
+
+
+def _operand_of(form: Form, number: int) -> str:
+    """The text of one of a form's last two parts, where it has no more operands; else a name for any."""
+    listed = form.items if isinstance(form, List) else ()
+    pair = len(listed) == 3 or (len(listed) == 4 and show(listed[0]) == "select")
+    return show(listed[number - 2]) if pair else "x"
 
 
 def fitting(number: Any, kind: ir.Type) -> Any:

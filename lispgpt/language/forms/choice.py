@@ -10,6 +10,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import OpResults, describe
+from lispgpt.language.forms import tensors
 from lispgpt.language.forms.launches import Launches
 from lispgpt.language.ops import regions
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
@@ -181,8 +182,14 @@ def _yield(evaluator: Evaluator, types: list[ir.Type], value: Any, form: Form) -
 
 
 def _define_logic(name: str, op: str, stops: bool) -> None:
+    def both(evaluator: Evaluator, one: ir.Value, other: ir.Value, form: Form) -> ir.Value:
+        if tensors.is_tensor(one) or tensors.is_tensor(other):
+            return tensors.elementwise(evaluator, lambda a, b: both(evaluator, a, b, form), (one, other), form)
+        return evaluator.builder.emit(op, [one, other], [evaluator.builder.i1], {}, form)
+
     @special(name, 0, None)
     def run(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+        """Of conditions; of tensors of them, element by element."""
         result: Any = not stops
         for item in form.items[1:]:
             value = evaluator.ssa(evaluator.evaluate(item, environment), item)
@@ -193,11 +200,10 @@ def _define_logic(name: str, op: str, stops: bool) -> None:
                     result = value
                     continue
                 value = evaluator.builder.constant(holds(value), evaluator.builder.i1, item)
-            if value.type != evaluator.builder.i1:
+            kind = value.type.element_type if tensors.is_tensor(value) else value.type
+            if kind != evaluator.builder.i1:
                 evaluator.site.fail(f"`{name}` wants conditions of type i1, and `{show(item)}` has {value.type}", item)
-            if isinstance(result, ir.Value):
-                value = evaluator.builder.emit(op, [result, value], [evaluator.builder.i1], {}, form)
-            result = value
+            result = both(evaluator, result, value, form) if isinstance(result, ir.Value) else value
         return result
 
 

@@ -13,6 +13,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Builtin, Struct, describe, items_of
 from lispgpt.language.forms import calls, functions
+from lispgpt.language.forms.launches import Launches
 from lispgpt.language.ops import signatures
 from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
@@ -114,11 +115,17 @@ def string_pointer(evaluator: Evaluator, text: str, form: Form) -> ir.Value:
 
 @builtin("print", 1, None)
 def _print(evaluator: Evaluator, form: Form, text: Any, *arguments: Any) -> Any:
-    """`(print "format" a…)` or `(print ["format" a…])`, as C's printf has it; small numbers widen as in C."""
+    """`(print "format" a…)` or `(print ["format" a…])`, as C's printf has it; small numbers widen as in C.
+
+    In a program with a main: an entry of a model gives what is to be seen as a result, {:y y :seen x}.
+    """
     return _print_format(evaluator, form, "print", "", text, *arguments)
 
 
 def _print_format(evaluator: Evaluator, form: Form, name: str, end: str, text: Any, *arguments: Any) -> Any:
+    if evaluator.states.of(Launches).in_entry:
+        message = f"`{name}` prints nothing in an entry; give what is to be seen as a result: {{:y y :seen x}}"
+        evaluator.site.fail(message, form)
     listed = items_of(text)
     if listed and not arguments:
         text, *arguments = listed  # type: ignore[assignment]

@@ -248,7 +248,12 @@ def _names_in(form: Form) -> list[Symbol]:
 
 @builtin("at", 1, None)
 def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
-    """`(at x i j)`: one element of a tensor; bf16 comes as f32."""
+    """`(at x i j)`: one element of a tensor; bf16 comes as f32.
+
+    In an entry nothing outside of a tensor is read or written.  An index that loops alone make is an error where it
+    leaves the tensor, one that an input gives, plus or minus a number, is checked when the entry is called, and any
+    other is held to the range: below 0 it is the first element, past the end the last.
+    """
     tensor = tensor_of(evaluator, tensor, form, "at")
     sizes = tuple(tensor.type.shape)
     if len(indices) != len(sizes):

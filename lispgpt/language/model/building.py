@@ -14,6 +14,7 @@ from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
+from lispgpt.language.model.index_checks import check_indices
 from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Input, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -99,6 +100,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         i64 = ir.IntegerType.get_signless(64)
         function.attributes["grows"] = ir.DictAttr.get({n: ir.IntegerAttr.get(i64, axis) for n, axis in grows.items()})
     evaluator.site.verify(function, entry.form)
+    check_indices(evaluator, function, entry.form)
 
 
 def _drop_unused(held: dict[str, Variable | Weight | State], block: ir.Block, results: list[ir.Value]) -> list[ir.Type]:

@@ -98,8 +98,17 @@ def _write_state_at_positions(evaluator: Evaluator, form: Form, reference: Any, 
     return _write(evaluator, form, reference, value, now.placed)
 
 
+def _outside_of_loops(evaluator: Evaluator, form: Form) -> None:
+    """An error in the body of a loop or of a branch, whose values end with it."""
+    around = evaluator.builder.insertion.block.owner.name
+    if around != "func.func":
+        message = "what lasts is not changed inside a loop or a branch; carry its value through, and change it behind"
+        evaluator.site.fail(message, form)
+
+
 def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: set[str]) -> Any:
     """names: gets that of the state."""
+    _outside_of_loops(evaluator, form)
     state, offsets, sizes = _window(evaluator, reference, form)
     assert state.value is not None
     names.add(state.name)
@@ -117,6 +126,7 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(update! w x)`, `(update! (w l) x)`: a weight, a state, an input or a layer of one holds x after the entry, and
     wherever it is read after this."""
     now, place = building(evaluator, form, "update!"), form.items[1]
+    _outside_of_loops(evaluator, form)
     held = _held(evaluator, place, environment)
     weight = held[0] if isinstance(held, tuple) else held
     if is_in_blocks(weight):

@@ -10,6 +10,13 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.reader.forms import Form
 
 
+def check_elements(evaluator: Evaluator, operation: Any, form: Form) -> None:
+    """An error where a named op that exists for floats alone, though MLIR takes others, gets whole numbers."""
+    if operation.name == "linalg.softmax" and not isinstance(operation.operands[0].type.element_type, ir.FloatType):
+        kind = operation.operands[0].type
+        evaluator.site.fail(f"a softmax is of floats, and this is {kind}; `cast` it first", form)
+
+
 def make_body(evaluator: Evaluator, operation: Any, form: Form) -> None:
     """Give a named op the body that its definition has."""
     name = operation.name

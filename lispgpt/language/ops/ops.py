@@ -36,6 +36,7 @@ class Emitter(OpCreator):
             regions.fill(evaluator, operation, position, region, environment)
         if facts(name).body and count and not arguments.regions:
             linalg.make_body(evaluator, operation, form)
+        linalg.check_elements(evaluator, operation, form)
         if name == "scf.forall.in_parallel" and not arguments.regions:
             ir.Block.create_at_start(operation.regions[0], [])
         if name == "gpu.module":
