@@ -6,14 +6,20 @@ load only one of them, because their shared libraries define the same symbols.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from lispgpt.base.errors import InternalError
+from lispgpt.ir.tile_dialect import dialect_text
 
 FLYDSL = "flydsl"
 
@@ -96,10 +102,38 @@ __all__ = [
 
 
 def new_context() -> ir.Context:
-    """A context with every upstream dialect and pass, without worker threads (modules here are small)."""
+    """A context with every upstream dialect and pass and the `tile` dialect, without worker threads (modules here are
+    small)."""
     context = ir.Context()
     context.enable_multithreading(False)
+    with context, ir.Location.unknown():
+        _load_dialects(ir.Module.parse(dialect_text()))
     return context
+
+
+def _load_dialects(module: ir.Module) -> None:
+    """Register the dialects that a module of IRDL defines in its context."""
+    if importlib.util.find_spec(f"{ir.__package__}.dialects.irdl") is not None:
+        importlib.import_module(f"{ir.__package__}.dialects.irdl").load_dialects(module)
+        return
+    capsule = module.operation._CAPIPtr
+    name = _GET_NAME(capsule)
+    if not _irdl_loader()(_GET_POINTER(capsule, name)):
+        raise InternalError("MLIR does not take the definition of the tile dialect")
+
+
+@cache
+def _irdl_loader() -> Any:
+    """`mlir::irdl::loadDialects`, which flydsl's library exports and has no Python function for."""
+    (library,) = (Path(ir.__file__).parent / "_mlir_libs").glob("libFlyPythonCAPI.so*")
+    load = ctypes.CDLL(str(library))["_ZN4mlir4irdl12loadDialectsENS_8ModuleOpE"]
+    load.argtypes, load.restype = [ctypes.c_void_p], ctypes.c_bool
+    return load
+
+
+_GET_NAME, _GET_POINTER = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+_GET_NAME.argtypes, _GET_NAME.restype = [ctypes.py_object], ctypes.c_char_p
+_GET_POINTER.argtypes, _GET_POINTER.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 
 
 def attribute(value: Any) -> ir.Attribute:

@@ -1,0 +1,42 @@
+"""The `tile` dialect, whose ops `lispgpt.passes.tile` explains: registered in every context, so that MLIR parses,
+prints and checks tile programs as it does all else.
+
+It is defined in IRDL, MLIR's own language for dialects, while the program runs: here is what each op is made of, which
+MLIR verifies; what its types and its order have to be is `lispgpt.passes.tile.verify`'s.
+"""
+
+from __future__ import annotations
+
+ARITIES = {
+    "view": ("tensor", "view"),
+    "shared": ("", "tile"),
+    "ring": ("", "ring"),
+    "slot": ("tile number", "slot"),
+    "fill": ("ring view batch outer inner number", ""),
+    "wait": ("ring number", "slots"),
+    "member": ("slots", "slot"),
+    "release": ("ring number", ""),
+    "drain": ("ring", ""),
+    "load": ("view batch outer inner", "patches"),
+    "put": ("patches slot", ""),
+    "zeros": ("", "sums"),
+    "mma": ("sums a b", "result"),
+    "add_parts": ("sums", "total"),
+    "store": ("registers product batch row column", ""),
+    "role": ("", "number"),
+}
+"""For each op the names of its operands and of its results."""
+
+
+def dialect_text() -> str:
+    """The dialect's definition, in IRDL."""
+    return "irdl.dialect @tile {\n" + "".join(_operation(name, *both) for name, both in ARITIES.items()) + "}\n"
+
+
+def _operation(name: str, operands: str, results: str) -> str:
+    fields, lines = [("operands", operands.split()), ("results", results.split())], []
+    for kind, names in fields:
+        if names:
+            lines += [f"    %{one} = irdl.any\n" for one in names]
+            lines.append(f"    irdl.{kind}({', '.join(f'{one}: %{one}' for one in names)})\n")
+    return f"  irdl.operation @{name} {{\n{''.join(lines)}  }}\n"
