@@ -26,6 +26,7 @@ from lispgpt.passes.base import find_pass, make_pass
 from lispgpt.passes.culprit import culprit
 from lispgpt.passes.dumps import make_folder, write_dump
 from lispgpt.passes.effects import refuse_effects
+from lispgpt.passes.library import NO_SCHEDULES, Library
 from lispgpt.passes.states import State
 from lispgpt.passes.targets import Target
 
@@ -110,6 +111,7 @@ class Runner:
 
     dump_dir: a folder for `NN-pass-name.mlir` after every pass (00-input before the first).  print_after: names of
     passes to print the IR after, or "all".  before: told of every pass before it starts.  show: where printing goes.
+    library: given to passes that choose among schedules.
     """
 
     target: Target
@@ -117,7 +119,7 @@ class Runner:
     print_after: Sequence[str] = ()
     before: Callable[[PassCall], None] = lambda _: None
     show: Any = print
-    replay: str = ""
+    library: Library = NO_SCHEDULES
     ran: list[str] = field(default_factory=list)
 
     def run(self, module: ir.Module, pipeline: Pipeline) -> None:
@@ -140,7 +142,7 @@ class Runner:
             with Diagnostics(module.context) as diagnostics:
                 try:
                     pass_ = _resolve(call)
-                    _run(pass_, module, self.target)
+                    _run(pass_, module, self.target, self.library)
                     diagnostics.check()
                     unverified = [] if isinstance(pass_, _MlirPass) else [*unverified, call.name]
                     if unverified and (self.watched or number == len(calls) or find_pass(calls[number].name) is None):
@@ -185,7 +187,7 @@ class Runner:
         return InternalError(f"pass {call.name}{culprit(error, module)}: {what}{again}", report)
 
 
-def _run(pass_: Any, module: ir.Module, target: Target) -> None:
+def _run(pass_: Any, module: ir.Module, target: Target, library: Library) -> None:
     """Run a pass on a module that is as the pass wants it; UserError where it is not."""
     wanted = _wanted_target(type(pass_).run)
     if wanted in TARGET_CLASSES and wanted not in [cls.__name__ for cls in type(target).__mro__]:
@@ -194,7 +196,8 @@ def _run(pass_: Any, module: ir.Module, target: Target) -> None:
         missing = state.missing(module)
         if missing is not None:
             raise UserError(f"it cannot run here: {missing}")
-    pass_.run(module, target)
+    more = [library] if "library" in signature(type(pass_).run).parameters else []
+    pass_.run(module, target, *more)
 
 
 @cache

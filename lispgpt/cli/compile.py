@@ -40,6 +40,7 @@ def compile_(
     target: str,
     precision: str,
     pipeline: Path | None,
+    schedules: tuple[Path, ...],
     batch: int | None,
     shapes: tuple[str, ...],
     dump_dir: Path | None,
@@ -57,7 +58,7 @@ def compile_(
     target, sizes = compiled_target(target), parse_shapes(shapes)
     given = config_settings(settings, context)
     request = Request(program, target, given, header, pipeline, batch or 1, sizes)
-    request = replace(request, devices=devices, shares_states=shard_optimizer, precision=precision)
+    request = replace(request, schedules=schedules, devices=devices, shares_states=shard_optimizer, precision=precision)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

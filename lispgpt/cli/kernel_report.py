@@ -59,7 +59,7 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     shared: static and dynamic.  MB, Mflop: what a launch has to read and write at least, and its floating-point
     operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
     microseconds that these take at the rates of the part that the first line names.  Kernels that run generic, or in
-    order by one thread, have a line that says why.
+    order by one thread, have a line that says why, and those that are written by tiles one that names the schedule.
     """
     facts, rates = kernel_facts(assembly), artifact.rates
     launches: dict[str, tuple[Launch, Entry]] = {}
@@ -82,12 +82,15 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
 
 
 def _general_lines(artifact: Artifact) -> list[str]:
-    """A line for each kernel that no special schedule took, with what they said about it."""
+    """A line for each kernel that no special schedule took, with what they said about it, and for each that is written
+    by tiles."""
     lines = []
     for name, facts in artifact.kernels.items():
         if "schedule" in facts:
             reasons = "; ".join(facts["refused"]) or "no special schedule is for its kind"
             lines.append(f"{name} runs {facts['schedule']}: {reasons}")
+        if "tiles" in facts:
+            lines.append(f"{name} is written by the schedule {facts['tiles']}")
     return lines
 
 

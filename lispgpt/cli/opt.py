@@ -12,6 +12,7 @@ from lispgpt.base.files import write_text
 from lispgpt.base.source import Span
 from lispgpt.cli.options import PATH, contained
 from lispgpt.compiler.driver import read_source
+from lispgpt.compiler.schedules import library_for
 from lispgpt.ir.diagnostics import Diagnostics
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.effects import refuse_linked
@@ -28,6 +29,7 @@ from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 @click.option(
     "--skip", default=0, type=click.IntRange(0), help="Leave out the pipeline's first passes (a dump's number)."
 )
+@click.option("--schedules", type=PATH, multiple=True, metavar="FILE", help="Schedules that choose-tiles tries first.")
 @click.option("--target", default="cpu", show_default=True, help="Whose capabilities schedules read.")
 @click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder.")
 @click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass.")
@@ -37,6 +39,7 @@ def opt(
     file: Path,
     pipeline_text: str | None,
     skip: int,
+    schedules: tuple[Path, ...],
     target: str,
     dump_dir: Path | None,
     print_after: tuple[str, ...],
@@ -55,7 +58,8 @@ def opt(
         pipeline.check()
         module = parse_module(context, file)
         refuse_linked(module)
-        Runner(chip, dump_dir, print_after, show=click.echo).run(module, pipeline)
+        library = library_for(pipeline, chip, schedules)
+        Runner(chip, dump_dir, print_after, show=click.echo, library=library).run(module, pipeline)
         text = str(module)
     if output is None:
         click.echo(text)

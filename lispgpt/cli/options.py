@@ -43,6 +43,13 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         precision_option(),
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
+            "--schedules",
+            type=PATH,
+            multiple=True,
+            metavar="FILE",
+            help="Schedules of your own for a GPU's kernels, tried before the compiler's.",
+        ),
+        click.option(
             "--batch",
             type=click.IntRange(1, 1 << 16),
             help="Sequences at once; of one prompt run prints so many (default: as many as there are, at most 8).",

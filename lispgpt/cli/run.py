@@ -44,7 +44,7 @@ MOST_THREADS = 4096
 OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "trace")
 """Options that a program with a `main` has no use for."""
 
-OF_COMPILING = ("settings", "pipeline", "shapes", "dump_dir", "print_after")
+OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "print_after")
 """Options that an artifact has no use for."""
 
 
@@ -144,7 +144,7 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     target, sizes = running_target(options["target"]), parse_shapes(options["shapes"])
     settings = config_settings(options["settings"], options["context"])
     made = Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
-    return replace(made, precision=options["precision"])
+    return replace(made, precision=options["precision"], schedules=options["schedules"])
 
 
 def _check_target(asked: str, path: Path, artifact: Artifact) -> None:

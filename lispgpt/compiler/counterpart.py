@@ -13,6 +13,7 @@ from dataclasses import replace
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import AS_ONE, artifact_from, evaluate_request, load_pipeline
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.compiler.schedules import library_for
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions, symbol_of
@@ -29,7 +30,7 @@ def compile_counterpart(request: Request) -> tuple[Artifact, Mapping[str, tuple[
 
     UserError where the target's pipeline has no pass behind which its kernels can be handed over.
     """
-    on_cpu = replace(request, target="cpu", pipeline=None)
+    on_cpu = replace(request, target="cpu", pipeline=None, schedules=())
     with new_context():
         program = evaluate_request(request)
         target, cpu = find_target(request.target), find_target(on_cpu.target)
@@ -40,8 +41,9 @@ def compile_counterpart(request: Request) -> tuple[Artifact, Mapping[str, tuple[
             Runner(target).run(program.module, own.before(place))
             Runner(cpu).run(program.module, _stage(cpus.calls[behind - 1 : behind]))
             kept = _kernels_alone(program.module)
-            divided = [call for call in own.calls[place + 1 : divide + 1] if call.name not in AS_ONE]
-            Runner(target).run(program.module, _stage(divided))
+            divided = _stage([call for call in own.calls[place + 1 : divide + 1] if call.name not in AS_ONE])
+            library = library_for(divided, target, request.schedules)
+            Runner(target, library=library).run(program.module, divided)
             _restore(program.module, kept)
             elements = {symbol_of(kernel): _elements(kernel) for kernel in kernel_functions(program.module)}
         rest = [call for call in cpus.calls[behind:] if call.name != DIVIDES]

@@ -13,6 +13,7 @@ from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.compiler.kernel_code import make_code, split_at_plan
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.compiler.schedules import library_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, TensorDecl, evaluate
@@ -133,7 +134,8 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
 def artifact_from(program: Program, request: Request, pipeline: Pipeline, observer: Observer) -> Artifact:
     """The artifact that a pipeline, all of it or what is left to run, makes of a program's module."""
     target = find_target(request.target)
-    runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show)
+    library = library_for(pipeline, target, request.schedules)
+    runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show, library=library)
     first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if runner.watched else split_at_plan(pipeline)
     with ir.Location.unknown():
         runner.run(program.module, first)
@@ -197,7 +199,8 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
         if stage not in names:
             raise UserError(f"there is nothing to emit under {stage!r}; there are {', '.join(names)}")
-        runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show)
+        library = library_for(pipeline, target, request.schedules)
+        runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show, library=library)
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
             return target.assembly(program.module) if stage == "asm" else str(program.module)

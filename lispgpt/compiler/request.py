@@ -29,6 +29,7 @@ class Request:
     only.
     precision: "fast" has products with short weights read activations in BF16; "exact" leaves it to the pipeline.
     room: bytes of memory where the entries are to run, if that is known; no code is made of what does not fit there.
+    schedules: files of schedules of the user's own, which come before the library's.
     longest: tokens of the longest prompt that entries have to take at once, a number of PROMPTS; 0: of any.
     apart: whether every kernel stays a launch of its own, and none is one for a whole step.
     """
@@ -50,6 +51,7 @@ class Request:
     room: int | None = None
     longest: int = 0
     apart: bool = False
+    schedules: Sequence[Path] = ()
 
     def wider(self) -> list[Request]:
         """This and what would do as well: the same for longer prompts, and with the entries that it does without."""

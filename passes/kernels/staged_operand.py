@@ -56,16 +56,26 @@ class StagedOperand:
     """Loads patches of a tile into a thread's registers, stores them in shared memory, and reads fragments from there.
 
     An f32 operand is kept as `parts` bf16 numbers that add up to each of its elements, a bf16 one as it is.
-    clears: whether what lies past the last k becomes zero; otherwise it is some element of the tensor.
+    clears: whether what lies past the last k becomes zero; otherwise it is some element of the tensor.  memory: where
+    the tile lies in shared memory; None: in memory of its own.
     """
 
-    def __init__(self, operand: Operand, tile: Tile, origin: Origin, reader: Reader, parts: int, clears: bool) -> None:
+    def __init__(
+        self,
+        operand: Operand,
+        tile: Tile,
+        origin: Origin,
+        reader: Reader,
+        parts: int,
+        clears: bool,
+        memory: ir.Value | None = None,
+    ) -> None:
         self.operand, self.tile, self.origin, self.reader = operand, tile, origin, reader
         self.parts, self.clears = parts, clears
         self.inner = operand.layout.extent(operand.layout.sums)
         self.across, self.along = _patch_shape(operand)
-        row = tile.inner + tile.padding
-        self.memory = b.shared([tile.buffers, parts, tile.outer, row], ir.BF16Type.get())
+        shape = [tile.buffers, parts, tile.outer, tile.inner + tile.padding]
+        self.memory = b.shared(shape, ir.BF16Type.get()) if memory is None else memory
 
     def load(self, start: Index) -> list[ir.Value]:
         """This thread's vectors of the tile that starts at k = start: of each patch `across` vectors along k.

@@ -105,7 +105,8 @@ def _add_forms(plan: dict[str, Any], forms: list[list[list[str]]]) -> None:
 
 
 def _facts(kernel: ir.Operation) -> dict[str, Any]:
-    """Its work, and where no special schedule took it, what runs it and why the others left it."""
+    """Its work; the name of the schedule that wrote it by tiles, if one did; and where no special schedule took it,
+    what runs it and why the others left it."""
     work = recorded_work(kernel)
     facts: dict[str, Any] = {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
     if "persistent" in kernel.attributes:
@@ -116,6 +117,8 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
         facts["permission"] = ir.StringAttr(kernel.attributes["permission"]).value
     if "schedule" in kernel.attributes:
         facts |= {"schedule": ir.StringAttr(kernel.attributes["schedule"]).value, "refused": refusals(kernel)}
+    if "tiles" in kernel.attributes:
+        facts["tiles"] = ir.StringAttr(kernel.attributes["tiles"]).value
     return facts
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.targets.async_copies import AsyncCopies
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.rates import Rates
 from lispgpt.passes.targets.tensor_copies import TensorCopies, assembly
@@ -118,11 +119,11 @@ class Gpu(Target):
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
-    subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the
-    cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_, that
-    blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers to the
-    next.  matrix_rest: nanoseconds that a warp may sleep between two matrix instructions so that a core's units stay
-    awake (kernels/awake.py); 0: they do not sleep.
+    subgroups, which comes with bulk `copies` of tensors. async_copies: those that threads start by pieces. l2_bytes: of
+    the cache of all cores. Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_,
+    that blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers
+    to the next. matrix_rest: nanoseconds that a warp may sleep between two matrix instructions so that a core's units
+    stay awake (kernels/awake.py); 0: they do not sleep.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -158,6 +159,7 @@ class Gpu(Target):
     matrix: MatrixUnit | None = None
     warpgroup: WarpgroupUnit | None = None
     copies: TensorCopies | None = None
+    async_copies: AsyncCopies | None = None
     dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.targets.async_copies import ASYNC_COPIES, AsyncCopies
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
@@ -40,6 +41,7 @@ class Cuda(Gpu):
 
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
+    async_copies: AsyncCopies | None = ASYNC_COPIES
     most_teams: int = 15
 
     def dependency_wait(self) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import seeded
 from compiled_models import Weights, open_poisoned, rounded_to_bf16, step
-from emulated_amd.running import Emulation
-from emulated_cuda.entries import run
+from emulated_products import check, on_emulated_amd, on_emulated_cuda
 from random_products import RandomProduct, random_product
 
 from lispgpt.base.errors import UserError
@@ -20,7 +19,6 @@ from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 from lispgpt.passes.targets import Cpu, find_target
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.cpu import CpuDevice
-from lispgpt.runtime.plan.artifact import Artifact
 
 MATRIX = {"gfx942": "v_mfma_f32_16x16x16", "gfx1151": "v_wmma_f32_16x16x16_bf16", "gfx1201": "v_wmma_f32_16x16x16_bf16"}
 
@@ -34,28 +32,6 @@ def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path, 
     bf16 = frozenset(n for n, d in zip(("x", "w"), product.dtypes, strict=True) if d == "bf16")
     with open_poisoned(artifact, Weights(values, bf16)) as session:
         return next(iter(step(session, [0], [0], "out").values()))
-
-
-def on_emulated_cuda(artifact: Artifact, values: dict[str, np.ndarray]) -> np.ndarray:
-    (entry,) = artifact.plan.entries
-    dtypes = {buffer.name: buffer.dtype for buffer in artifact.plan.buffers}
-    bits = {n: (v.view(np.uint32) >> 16).astype(np.uint16) if dtypes[n] == "bf16" else v for n, v in values.items()}
-    return run(artifact, entry, bits)
-
-
-def on_emulated_amd(product: RandomProduct, values: dict[str, np.ndarray], artifact: Artifact) -> np.ndarray:
-    dtypes = dict(zip(("x", "w"), product.dtypes, strict=True))
-    bits = {n: (v.view(np.uint32) >> 16).astype(np.uint16) if dtypes.get(n) == "bf16" else v for n, v in values.items()}
-    (entry,) = artifact.plan.entries
-    emulation = Emulation(artifact, bits)
-    return emulation.run(entry).reshape([product.sizes[i] for i in product.result])
-
-
-def check(found: np.ndarray, product: RandomProduct, values: dict[str, np.ndarray], error: float, what: str) -> None:
-    expected = product.expected(values)
-    assert found.shape == expected.shape, what
-    size = max(product.size(values), 1e-3)
-    assert np.linalg.norm(found - expected) <= error * size, f"{what}: {product}"
 
 
 @pytest.mark.parametrize("seed", seeds(12))

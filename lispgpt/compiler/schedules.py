@@ -1,0 +1,123 @@
+"""The schedules that a compilation chooses from: the library's and the user's files, as functions for the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lispgpt.base.errors import UserError
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.values import Closure
+from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
+from lispgpt.language.reader.forms import show
+from lispgpt.language.schedules import KERNELS, read_schedules
+from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.kernels.staged_operand import single_loads
+from lispgpt.passes.library import Library, Schedule
+from lispgpt.passes.pipeline import Pipeline
+from lispgpt.passes.targets import Target
+from lispgpt.passes.tile.build import Box, Builder
+from lispgpt.passes.tile.types import SUBGROUP, WARPGROUP, RegisterTile, SharedTile
+
+CHOOSES = "choose-tiles"
+"""The pass that is given schedules."""
+
+
+def library_for(pipeline: Pipeline, target: Target, files: Sequence[Path] = ()) -> Library:
+    """The schedules that a pipeline's passes may want: the library's where it uses any, and those of the files.
+
+    Needs an active ir.Context.
+    """
+    calls = [dict(one.options) for one in pipeline.calls if one.name == CHOOSES]
+    if files and not calls:
+        raise UserError(f"pipeline {pipeline.name} has no {CHOOSES} pass, which would choose among schedules")
+    used = any(options.get("use") for options in calls)
+    common = [one for path in sorted(KERNELS.glob("*.lisp")) for one in _read(path, target)] if used else []
+    return Library(tuple(one for path in files for one in _read(path, target)), tuple(common))
+
+
+def _read(path: Path, target: Target) -> list[Schedule]:
+    evaluator, found = read_schedules(path, WORDS, target.capabilities())
+    if not found:
+        raise UserError(f"{path} has no (schedule …)")
+    return [_schedule(evaluator, one) for one in found]
+
+
+def _schedule(evaluator: Evaluator, form: ScheduleForm) -> Schedule:
+    def takes(builder: Builder) -> str | None:
+        with ir.InsertionPoint(evaluator.builder.module.body), ir.Location.unknown():
+            answer = call(evaluator, form.takes, builder)
+        if not isinstance(answer, bool):
+            evaluator.site.fail("`:takes` is true or false", form.asks)
+        return None if answer else f"it takes kernels of which {show(form.asks)}"
+
+    return Schedule(form.name, takes, partial(call, evaluator, form.body))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, ir.Value) and isinstance(value.type, ir.IndexType))
+
+
+def _all(count: int, holds: Any) -> Any:
+    return lambda value: isinstance(value, tuple) and len(value) == count and all(map(holds, value))
+
+
+KERNEL = Kind(lambda v: isinstance(v, Builder), "the kernel that the schedule is given")
+NUMBER = Kind(_is_number, "a positive whole number that is known while compiling")
+OPERAND = Kind(lambda v: isinstance(v, Operand), "an operand, such as (tile.left kernel)")
+SIZES = Kind(_all(2, _is_number), "[rows columns]")
+PLACE = Kind(_all(3, _is_index), "[batch row column]")
+FUNCTION = Kind(lambda v: isinstance(v, Closure), "a function")
+REGISTERS = Kind(lambda v: isinstance(v, ir.Value) and RegisterTile.of(v.type) is not None, "a register tile")
+SHARED = Kind(lambda v: isinstance(v, ir.Value) and SharedTile.of(v.type) is not None, "a shared tile")
+UNIT = Kind(lambda v: v in (SUBGROUP, WARPGROUP), f'"{SUBGROUP}" or "{WARPGROUP}"')
+
+
+def _box(operand: Operand, at: tuple[Any, Any, Any], sizes: tuple[int, int]) -> Box:
+    return Box(operand, at, *sizes)
+
+
+def _copies(kernel: Builder, columns: int) -> str:
+    return kernel.copies([kernel.product.left, kernel.product.right], columns)
+
+
+def _step_bytes(kernel: Builder, rows: int, columns: int, inner: int) -> int:
+    p = kernel.product
+    return kernel.shared_bytes([(p.left, rows, inner), (p.right, columns, inner)], 1)
+
+
+def _resident(kernel: Builder, blocks: int) -> None:
+    kernel.residency = blocks
+
+
+_WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
+    "rows": ((KERNEL,), lambda kernel: kernel.product.rows),
+    "columns": ((KERNEL,), lambda kernel: kernel.product.columns),
+    "inner": ((KERNEL,), lambda kernel: kernel.product.inner),
+    "batches": ((KERNEL,), lambda kernel: kernel.product.batches),
+    "left": ((KERNEL,), lambda kernel: kernel.product.left),
+    "right": ((KERNEL,), lambda kernel: kernel.product.right),
+    "reduces?": ((OPERAND,), lambda operand: operand.reduces()),
+    "copies": ((KERNEL, NUMBER), _copies),
+    "parts": ((KERNEL, OPERAND), lambda kernel, operand: kernel.parts_of(operand)),
+    "room": ((KERNEL,), lambda kernel: kernel.room),
+    "step-bytes": ((KERNEL, NUMBER, NUMBER, NUMBER), _step_bytes),
+    "single-loads": ((OPERAND, NUMBER, NUMBER, NUMBER), single_loads),
+    "resident": ((KERNEL, NUMBER), _resident),
+    "task": ((KERNEL, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
+    "box": ((OPERAND, PLACE, SIZES), _box),
+    "sums": ((KERNEL, SIZES, NUMBER, SIZES, UNIT), lambda kernel, sizes, *how: kernel.sums(*sizes, *how)),
+    "mma": ((KERNEL, REGISTERS, SHARED, SHARED), lambda kernel, *tiles: kernel.mma(*tiles)),
+    "add-parts": ((KERNEL, REGISTERS), lambda kernel, sums: kernel.add_parts(sums)),
+    "store": ((KERNEL, REGISTERS, PLACE), lambda kernel, sums, at: kernel.store(sums, at)),
+    "pipeline": ((KERNEL, NUMBER, NUMBER, *[FUNCTION] * 4), lambda kernel, *how: kernel.pipeline(*how)),
+}
+WORDS = {f"tile.{name}": word(f"tile.{name}", kinds, does) for name, (kinds, does) in _WORDS.items()}
+"""What schedules are written with, beside the language itself; see lispgpt/passes/tile/build.py."""

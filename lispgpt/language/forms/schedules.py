@@ -1,0 +1,84 @@
+"""`schedule` forms: how kernels are written by tiles, kept for whoever chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core import parameters
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.registry import special
+from lispgpt.language.core.values import Builtin, Closure
+from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
+
+
+@dataclass(frozen=True)
+class ScheduleForm:
+    """takes: whether it is for a kernel.  body: writes its program.  asks: the form of `takes`, for messages."""
+
+    name: str
+    takes: Closure
+    body: Closure
+    asks: Form
+
+
+@dataclass
+class Schedules:
+    """Those that a file has given so far."""
+
+    found: list[ScheduleForm] = field(default_factory=list)
+
+
+@special("schedule", 4, None)
+def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(schedule name [kernel] {:takes expression} body…)`"""
+    _, name, taken, options, *body = form.items
+    if not isinstance(name, Symbol) or not isinstance(taken, Vector) or len(taken.items) != 1:
+        evaluator.site.fail("a schedule is (schedule name [kernel] {:takes expression} body…)", form)
+    key = options.items[0] if isinstance(options, Map) and len(options.items) == 2 else None
+    if not isinstance(options, Map) or not isinstance(key, Keyword) or key.name != "takes":
+        evaluator.site.fail("a schedule's options are {:takes expression}: which kernels it is for", options)
+    bound = parameters.parse_parameters(evaluator.site, taken, "schedule")
+    asks = options.items[1]
+    takes, writes = (Closure(name.name, bound, b, environment.capture(), form) for b in ((asks,), tuple(body)))
+    found = evaluator.states.of(Schedules).found
+    if any(one.name == name.name for one in found):
+        evaluator.site.fail(f"there is a schedule `{name.name}` already", name)
+    found.append(ScheduleForm(name.name, takes, writes, asks))
+    return None
+
+
+def call(evaluator: Evaluator, closure: Closure, *arguments: Any) -> Any:
+    """Call a function of a schedule where MLIR's current insertion point is, at whose ops its own are put."""
+    with evaluator.builder.at(ir.InsertionPoint.current):
+        return evaluator.value_of(evaluator.call(closure, list(arguments), closure.form), closure.form)
+
+
+def word(name: str, kinds: tuple[Kind, ...], does: Callable[..., Any]) -> Builtin:
+    """A function of schedules: `does` is called with arguments that are of these kinds, and emits at the insertion
+    point; functions among them are Python's by then."""
+
+    def run(evaluator: Evaluator, form: Form, *arguments: Any) -> Any:
+        for kind, argument in zip(kinds, arguments, strict=True):
+            if not kind.holds(argument):
+                evaluator.site.fail(f"`{name}` wants {kind.says} here: {show(form)}", form)
+        given = [_callable(evaluator, a) if isinstance(a, Closure) else a for a in arguments]
+        with evaluator.builder.insertion, evaluator.site.location(form):
+            return does(*given)
+
+    return Builtin(name, run, len(kinds), len(kinds))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an argument has to be, and in words."""
+
+    holds: Callable[[Any], bool]
+    says: str
+
+
+def _callable(evaluator: Evaluator, closure: Closure) -> Callable[..., Any]:
+    return lambda *arguments: call(evaluator, closure, *arguments)

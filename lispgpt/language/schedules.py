@@ -1,0 +1,37 @@
+"""Files of schedules: their text to functions that write tile programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lispgpt.base.reading import read_text
+from lispgpt.base.source import Source, Span
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.values import Builtin
+from lispgpt.language.forms import kernels, modules
+from lispgpt.language.forms.schedules import ScheduleForm, Schedules
+from lispgpt.language.program import begin
+from lispgpt.language.reader.forms import List
+
+KERNELS = modules.LIBRARY / "kernels"
+"""The folder of the library's schedules."""
+
+
+def read_schedules(
+    path: Path, words: Mapping[str, Builtin], capabilities: Mapping[str, int]
+) -> tuple[Evaluator, list[ScheduleForm]]:
+    """The schedules of a file, and the evaluator that calls them.  words: the functions that schedules are made of.
+
+    Needs an active ir.Context and raises UserError for what is wrong with the file.
+    """
+    source = Source(str(path), read_text(path))
+    with ir.Location.unknown():
+        evaluator, environment = begin(path.parent, List(Span(source, 0, 0), ()))
+        evaluator.states.of(kernels.Chip).capabilities.update(capabilities)
+        files = evaluator.states.of(modules.Files)
+        files.prelude.names.update(words)
+        files.loading.append(path.resolve())
+        modules.run(evaluator, source, environment)
+    return evaluator, evaluator.states.of(Schedules).found

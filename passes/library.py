@@ -1,0 +1,28 @@
+"""Schedules as passes are given them: by name, as functions that write tile programs, whatever language they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """takes: None where a kernel is one for it, else why not.  write: emits the program.  Both are given the kernel's
+    `lispgpt.passes.tile.build.Builder`."""
+
+    name: str
+    takes: Callable[[Any], str | None]
+    write: Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Library:
+    """own: schedules of the user's, which come first.  common: those that come with the compiler."""
+
+    own: tuple[Schedule, ...] = ()
+    common: tuple[Schedule, ...] = ()
+
+
+NO_SCHEDULES = Library()

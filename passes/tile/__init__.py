@@ -1,0 +1,66 @@
+"""Kernels written by tiles: the stage between linalg on tensors and the dialects of chips.
+
+    linalg on tensors ──choose-tiles──► tile program ──lower-tiles──► gpu, vector, nvgpu, amdgpu, PTX
+
+What a kernel computes is linalg, and stays in its function.  How a chip computes it is the tile program behind that:
+what each block brings to shared memory and when, who multiplies, and what is stored.  A schedule writes it, in Lisp.
+This page is all that there is to know to write one.
+
+**Values.** A *view* shows a tensor of the kernel as [batch, outer, inner] elements, computed where they are read: it
+may be memory, or what elementwise ops make of memory.  A *shared tile* is BF16 numbers in a block's shared memory,
+`slots` of it; F32 ones are split into *parts* that add up to them.  A *ring* is shared tiles whose slots are filled
+ahead of their use.  A *register tile* is spread over a block's threads.  All that is known of a value stands in its
+type (types.py).
+
+**Ops**
+
+    tile.view tensor:  a view; `batch`, `outer` and `inner` are the tensor's dimensions of each kind
+    tile.shared:  a shared tile
+    tile.slot tile number:  the slot that the number, modulo the slots, names
+    tile.load view batch outer inner:  a box of a view, on its way in registers; zeros past the view's end
+    tile.put patches slot:  stored there; others may read it behind a barrier
+    tile.ring:  a ring; its `copies` are "async" (all threads copy pieces) or "bulk" (one thread copies boxes)
+    tile.fill ring view batch outer inner number:  starts to bring a box to a slot, as the ring's `member`; that of a
+        bulk ring waits until all who have read the slot have released it
+    tile.wait ring number:  the number's slots; behind it a bulk ring's tiles are there for all, and of an async ring
+        this thread's own copies, but those of the `ahead` newest numbers
+    tile.member slots:  one of them
+    tile.release ring number:  this role has read it
+    tile.drain ring:  waits for all of the thread's copies
+    tile.zeros:  sums of nothing, [parts of k, rows, columns]; `teams` of a `unit` lie along rows and columns
+    tile.mma sums a b:  sums + A · Bᵀ, on the unit's matrix instructions
+    tile.add_parts sums:  those of members that share out k, added in a fixed order
+    tile.store registers product batch row column:  takes them for elements of the product, and stores what the
+        kernel's results are of these; nothing past the end
+    tile.role:  which of the roles, of so many `threads` each, a thread has; `scf.index_switch` branches by it
+
+Loops are `scf.for`, indices `arith`, a block's number is `gpu.block_id`, and `gpu.barrier` is one of the whole block.
+
+**Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more, and
+from files of a user's own (`--schedules FILE`), which come first:
+
+    (schedule mine [p]
+      {:takes (>= (tile.rows p) 64)}
+      (let [[batch row column] (tile.task p [64 64])]             ; this block's tile of 64 by 64
+        (tile.pipeline p 2 (ceil-div (tile.inner p) 32)           ; in steps of 32, with two slots
+          (fn [n] [(tile.box (tile.right p) [batch column (* n 32)] [64 32])
+                   (tile.box (tile.left p) [batch row (* n 32)] [64 32])])
+          (fn [] (tile.sums p [64 64] 1 [2 2] "subgroup"))        ; by 2 x 2 subgroups
+          (fn [sums [b a]] (tile.mma p sums a b))
+          (fn [sums] (tile.store p sums [batch row column])))))
+
+`tile.pipeline` is the one word that becomes something else on each kind of chip (build.py): roles around a bulk ring
+on sm_90a, a loop that fills an async ring ahead on sm_80, loads into registers ahead of a put elsewhere.  More than
+two slots ask for a ring, and `(tile.copies p columns)` says which it will be.
+
+**The dialect** is a real one: MLIR's IRDL defines it in every context (lispgpt/ir/tile_dialect.py), so that programs
+are printed, parsed, located and dumped as everything else, `lispgpt opt` takes a dump, and MLIR checks what each op is
+made of.  Types are MLIR's own with attributes, since Python cannot take types apart that IRDL defines.
+
+**Safe.** verify.py executes the synchronisation of every program that is lowered, and refuses what could read too
+early or write too soon.  **Its meaning needs no chip:** interpret.py executes a program by numpy, evaluate.py computes
+the reference in float64, and both walk through programs by walk.py.
+
+To add an op: a row in lispgpt/ir/tile_dialect.py, its types in check_types.py, what it does in verify.py, interpret.py
+and lower/lowering.py, and a word in build.py and lispgpt/compiler/schedules.py.
+"""

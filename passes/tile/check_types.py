@@ -1,0 +1,183 @@
+"""What the types of a tile program's ops have to be to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from lispgpt.base.errors import UserError
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, integers, shape_of
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.copies import ASYNC, BULK
+from lispgpt.passes.tile.types import (
+    PATCHES,
+    SPREAD,
+    SUMS,
+    SWIZZLE,
+    WARPGROUP,
+    RegisterTile,
+    SharedTile,
+    ring_tiles,
+)
+
+
+class Unsafe(UserError):
+    """A tile program that a chip may not run."""
+
+
+def check_types(op: ir.Operation, target: Gpu) -> None:
+    """Unsafe where an op's operands, results or attributes do not fit each other."""
+    check = _CHECKS.get(op.name)
+    if check is not None:
+        check(op, target)
+
+
+def _want(holds: bool, op: ir.Operation, says: str) -> None:
+    if not holds:
+        raise Unsafe(f"{op.name}: {says}")
+
+
+def _shared(op: ir.Operation, value: ir.Value, slots: bool) -> SharedTile:
+    tile = SharedTile.of(value.type)
+    _want(
+        tile is not None and bool(tile.slots) == slots,
+        op,
+        f"{value.type} is not {'all' if slots else 'one'} of its slots",
+    )
+    assert tile is not None
+    return tile
+
+
+def _registers(op: ir.Operation, value: ir.Value, *layouts: str) -> RegisterTile:
+    tile = RegisterTile.of(value.type)
+    _want(
+        tile is not None and tile.layout in layouts, op, f"{value.type} is no register tile of {' or '.join(layouts)}"
+    )
+    assert tile is not None
+    return tile
+
+
+def _view(op: ir.Operation, target: Gpu) -> None:
+    shape = shape_of(op.operands[0])
+    kinds = [integers(op.attributes[name]) for name in ("batch", "outer", "inner")]
+    _want(sorted(d for kind in kinds for d in kind) == list(range(len(shape))), op, "each dimension is of one kind")
+    extents = [prod(shape[d] for d in kind) for kind in kinds]
+    same = ir.RankedTensorType.get(extents, op.operands[0].type.element_type)
+    _want(op.results[0].type == same, op, f"its result is {same}")
+
+
+def _tiles(op: ir.Operation, value: ir.Value, slots: bool) -> list[SharedTile]:
+    """The tiles of a ring, or of what was waited for."""
+    _want(isinstance(value.type, ir.TupleType), op, f"{value.type} is no tuple of tiles")
+    found = ring_tiles(value)
+    _want(
+        all(bool(tile.slots) == slots for tile in found), op, f"{value.type} has {'no' if slots else 'several'} slots"
+    )
+    return found
+
+
+def _lines(op: ir.Operation, tile: SharedTile) -> None:
+    whole = not tile.swizzle or (tile.swizzle == 2 * tile.columns == SWIZZLE and not tile.padding)
+    _want(whole, op, f"swizzled lines have {SWIZZLE} bytes and nothing between them")
+
+
+def _memory(op: ir.Operation, target: Gpu) -> None:
+    _lines(op, _shared(op, op.results[0], slots=True))
+
+
+def _ring(op: ir.Operation, target: Gpu) -> None:
+    tiles, how = _tiles(op, op.results[0], slots=True), ir.StringAttr(op.attributes["copies"]).value
+    _want(how in (BULK, ASYNC), op, f"its copies are {BULK} or {ASYNC}, not {how}")
+    _want(len({tile.slots for tile in tiles}) == 1, op, "all of its tiles have as many slots")
+    for tile in tiles:
+        _lines(op, tile)
+        _want((tile.swizzle == SWIZZLE) == (how == BULK), op, f"lines that {how} copies write do not lie so")
+        _want(tile.parts == 1, op, "copies split no numbers into parts")
+
+
+def _slot(op: ir.Operation, target: Gpu) -> None:
+    _want(_shared(op, op.operands[0], slots=True).slot.type == op.results[0].type, op, "its result is no slot of it")
+
+
+def _fill(op: ir.Operation, target: Gpu) -> None:
+    tiles, member = _tiles(op, op.operands[0], slots=True), ir.IntegerAttr(op.attributes["member"]).value
+    view, source = op.operands[1], defining_op(op.operands[1])
+    _want(0 <= member < len(tiles), op, f"a ring of {len(tiles)} tiles has no member {member}")
+    _want(source is not None and source.name == "tile.view", op, "copies are of views")
+    _want(view.type.element_type == ir.BF16Type.get(), op, "copies are of BF16 numbers")
+
+
+def _wait(op: ir.Operation, target: Gpu) -> None:
+    slots = [tile.slot for tile in _tiles(op, op.operands[0], slots=True)]
+    _want(_tiles(op, op.results[0], slots=False) == slots, op, "its result is one slot of each of its tiles")
+
+
+def _member(op: ir.Operation, target: Gpu) -> None:
+    tiles, member = _tiles(op, op.operands[0], slots=False), ir.IntegerAttr(op.attributes["member"]).value
+    _want(0 <= member < len(tiles) and tiles[member].type == op.results[0].type, op, "its result is no member")
+
+
+def _release(op: ir.Operation, target: Gpu) -> None:
+    _tiles(op, op.operands[0], slots=True)
+
+
+def _load(op: ir.Operation, target: Gpu) -> None:
+    patches = _registers(op, op.results[0], PATCHES)
+    _want(patches.dtype == op.operands[0].type.element_type, op, "it changes no dtype")
+
+
+def _put(op: ir.Operation, target: Gpu) -> None:
+    patches, tile = _registers(op, op.operands[0], PATCHES), _shared(op, op.operands[1], slots=False)
+    _want(patches.shape == (tile.rows, tile.columns) and not tile.swizzle, op, "the tiles are not alike")
+    _want(tile.parts == 1 or patches.dtype != ir.BF16Type.get(), op, "BF16 numbers have one part")
+
+
+def _mma(op: ir.Operation, target: Gpu) -> None:
+    sums = _registers(op, op.operands[0], SUMS)
+    a, b = (_shared(op, value, slots=False) for value in list(op.operands)[1:])
+    _want(op.results[0].type == op.operands[0].type, op, "its result has another type than its sums")
+    parts, rows, columns = sums.shape
+    _want((rows, columns) == (a.rows, b.rows) and a.columns == b.columns, op, "extents of sums, A and B differ")
+    warpgroups = sums.unit == WARPGROUP
+    _want((a.swizzle == b.swizzle == SWIZZLE) == warpgroups, op, f"{sums.unit}s do not read lines that lie so")
+    unit = target.warpgroup if warpgroups else target.matrix
+    _want(unit is not None, op, f"{target} has no matrix instruction of {sums.unit}s")
+    assert unit is not None
+    along = rows // sums.teams[0], columns // sums.teams[1], a.columns // parts
+    whole = (rows, columns, a.columns) == (along[0] * sums.teams[0], along[1] * sums.teams[1], along[2] * parts)
+    fits = along[0] % unit.rows == along[1] % unit.columns == along[2] % unit.block == 0
+    _want(
+        whole and fits, op, f"a member's {along} are no whole instructions of {unit.rows}, {unit.columns}, {unit.block}"
+    )
+    if warpgroups:
+        _want(parts == 1 and a.parts == b.parts == 1 and along[1] <= target.warpgroup.most_columns, op, "too wide")  # type: ignore[union-attr]
+
+
+def _add_parts(op: ir.Operation, target: Gpu) -> None:
+    sums, total = _registers(op, op.operands[0], SUMS), _registers(op, op.results[0], SPREAD)
+    _want(sums.shape[1:] == total.shape and sums.dtype == total.dtype, op, "the total has another type")
+
+
+def _store(op: ir.Operation, target: Gpu) -> None:
+    tile = _registers(op, op.operands[0], SUMS, SPREAD)
+    _want(tile.layout == SPREAD or tile.shape[0] == 1, op, "its sums are still in parts")
+    product = defining_op(op.operands[1])
+    _want(product is not None and product.name == "linalg.contract", op, "it wants the product that it stands for")
+
+
+_CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
+    "tile.view": _view,
+    "tile.shared": _memory,
+    "tile.ring": _ring,
+    "tile.slot": _slot,
+    "tile.fill": _fill,
+    "tile.wait": _wait,
+    "tile.member": _member,
+    "tile.release": _release,
+    "tile.load": _load,
+    "tile.put": _put,
+    "tile.mma": _mma,
+    "tile.add_parts": _add_parts,
+    "tile.store": _store,
+}

@@ -1,0 +1,70 @@
+"""choose-tiles: a tile program for each kernel that a schedule takes.
+
+Before: linalg.contract of any layout, operands in f32 or bf16, with elementwise ops around it.
+After:  the same, and behind it a tile program of the first schedule that takes the kernel, which has its name as
+        `tiles` and {grid, threads, residency} as `tile`.  Schedules of the user's (`--schedules FILE`) come first, then
+        those of the library that `use` names.
+
+Requires: what destination-passing and recognise-products ensure.
+Ensures: kernels with the attribute `tile` have a program for lower-tiles; the rest are as they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.base.errors import UserError
+from lispgpt.ir.mlir import attribute, ir
+from lispgpt.ir.structure import operations
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import refusable
+from lispgpt.passes.kernels.products import Product, unscheduled_products
+from lispgpt.passes.kernels.refusal import note_refusal
+from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.build import Builder
+from lispgpt.passes.tile.copies import COPIES
+
+
+@dataclass(frozen=True)
+class ChooseTiles(Pass):
+    """use: names of the library's schedules that are chosen from, with spaces between; the user's own come before them.
+    copies: what schedules may bring tiles with, the best that a chip has up to this: "registers", "async" (pieces that
+    threads start to copy) or "bulk" (boxes, with warpgroup instructions that read them).  parts: bf16 numbers that an
+    f32 one is split into."""
+
+    use: str = ""
+    copies: str = "bulk"
+    parts: int = 2
+
+    def run(self, module: ir.Module, target: Gpu, library: Library = NO_SCHEDULES) -> None:
+        if self.copies not in COPIES:
+            raise UserError(f"copies are one of {', '.join(COPIES)}, not {self.copies!r}")
+        schedules = [*library.own, *self._used(library)]
+        if not schedules or target.matrix is None:
+            return
+        for kernel, product in unscheduled_products(module):
+            for schedule in schedules:
+                if self._write(schedule, kernel, product, target):
+                    break
+
+    def _used(self, library: Library) -> list[Schedule]:
+        by_name = {schedule.name: schedule for schedule in library.common}
+        for name in self.use.split():
+            if name not in by_name:
+                raise UserError(f"there is no schedule {name!r} (there are: {', '.join(by_name) or 'none'})")
+        return [by_name[name] for name in self.use.split()]
+
+    def _write(self, schedule: Schedule, kernel: ir.Operation, product: Product, target: Gpu) -> bool:
+        builder = Builder(product, target, self.parts, self.copies)
+        why_not = schedule.takes(builder)
+        if why_not is not None:
+            note_refusal(kernel, f"{schedule.name}: {why_not}")
+            return False
+        with refusable(kernel):
+            with ir.InsertionPoint(operations(kernel.regions[0].blocks[0])[-1]), kernel.location:
+                schedule.write(builder)
+            kernel.attributes["tiles"] = attribute(schedule.name)
+            facts = {"grid": builder.grid, "threads": builder.threads, "residency": builder.residency}
+            kernel.attributes["tile"] = attribute(facts)
+        return "tile" in kernel.attributes

@@ -1,0 +1,197 @@
+"""A tile program executed block by block, by numpy: what it means, whatever chip it is for.
+
+Roles are coroutines that take turns in a seeded order, a slot that nothing has been written to since it was released is
+NaN, and so is what no block stores.  It stands between the float64 reference (evaluate.py) and what a chip or its
+emulator computes: where it differs from the reference the schedule is wrong, and where the chip differs from it the
+lowering is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product as every
+from typing import Any
+
+import numpy as np
+
+from lispgpt.base.errors import InternalError
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import integers, nested_operations, operations
+from lispgpt.passes.model.product_layout import ProductLayout
+from lispgpt.passes.tile.copies import BULK
+from lispgpt.passes.tile.evaluate import Array, Evaluator, to_bf16
+from lispgpt.passes.tile.types import SharedTile, register_tile, ring_tiles, shared_tile
+from lispgpt.passes.tile.walk import Agent, Machine, Numbering, Step, Turn, run_together
+
+
+def interpret(
+    kernel: ir.Operation,
+    memory: Sequence[Array],
+    rng: np.random.Generator,
+    blocks: Iterable[tuple[int, int]] | None = None,
+) -> list[Array]:
+    """The results of a kernel that has a tile program, in order, from the arrays of its arguments; NaN where none of
+    the blocks, all of the grid's unless they are named, has stored anything."""
+    body = kernel.regions[0].blocks[0]
+    steps = Numbering().steps(body)
+    grid = integers(ir.DictAttr(kernel.attributes["tile"])["grid"])
+    machine = _Meaning(kernel, dict(zip(body.arguments, memory, strict=True)))
+    roles = [integers(op.attributes["threads"]) for op in nested_operations(kernel) if op.name == "tile.role"]
+    for x, y in every(*map(range, (*grid, 1)[:2])) if blocks is None else blocks:
+        machine.start((x, y, 0))
+        agents = [Agent(machine, role) for role in range(len(roles[0]) if roles else 1)]
+        if stuck := run_together([agent.run(steps) for agent in agents], rng):
+            raise InternalError(f"a tile program ends in waiting for {'; '.join(stuck)}")
+    return machine.results
+
+
+class _Meaning(Machine):
+    """values: of the kernel's tensors.  slots: what lies in each slot of a shared tile.  filled, released: the newest
+    numbers of rings."""
+
+    def __init__(self, kernel: ir.Operation, memory: dict[ir.Value, Array]) -> None:
+        self.values = Evaluator(memory, exact=False)
+        self.layout = ProductLayout.of_kernel(kernel)
+        ops = operations(kernel.regions[0].blocks[0])
+        self.writes = [op for op in ops if op.name == "bufferization.materialize_in_destination"]
+        self.results = [np.full(op.operands[0].type.shape, np.nan, np.float32) for op in self.writes]
+
+    def start(self, block: tuple[int, int, int]) -> None:
+        self.block = block
+        self.slots: dict[Any, Array] = {}
+        self.counts: dict[Any, int] = {}
+        self.filled: dict[int, int] = {}
+        self.released: dict[int, int] = {}
+
+    def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
+        """A tensor op, which is computed when a view or a result asks for it."""
+        return [None] * len(step.results)
+
+    def barrier(self, agent: Agent, step: Step, values: list[Any]) -> None:
+        """One agent does what all threads of a role do."""
+
+    def role(self, agent: Agent, step: Step, values: list[Any]) -> list[int]:
+        return [agent.role]
+
+    # ---- views and shared tiles
+
+    def view(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        kinds = [integers(step.op.attributes[name]) for name in ("batch", "outer", "inner")]
+        array = self.values.of(step.op.operands[0])
+        return [array.transpose([d for kind in kinds for d in kind]).reshape(step.op.results[0].type.shape)]
+
+    @staticmethod
+    def _box(view: Array, at: Sequence[int], shape: tuple[int, int]) -> Array:
+        """Zeros past the view's ends."""
+        batch, outer, inner = at
+        found = np.zeros(shape, np.float32)
+        inside = view[batch, outer : outer + shape[0], inner : inner + shape[1]]
+        found[: inside.shape[0], : inside.shape[1]] = inside
+        return found
+
+    def load(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        return [self._box(values[0], values[1:], register_tile(step.op.results[0]).shape)]  # type: ignore[arg-type]
+
+    def _empty(self, tile: SharedTile) -> Array:
+        return np.full((tile.parts, tile.rows, tile.columns), np.nan, np.float32)
+
+    def shared(self, agent: Agent, step: Step, values: list[Any]) -> list[Any]:
+        """A tile is known by the number of the value that it is."""
+        tile = shared_tile(step.op.results[0])
+        self._hold(step.results[0], tile)
+        return [step.results[0]]
+
+    def _hold(self, name: Any, tile: SharedTile) -> None:
+        self.counts[name] = tile.slots
+        for slot in range(tile.slots):
+            self.slots.setdefault((name, slot), self._empty(tile))
+
+    def slot(self, agent: Agent, step: Step, values: list[Any]) -> list[tuple[int, int]]:
+        tile, number = values
+        return [(tile, number % self.counts[tile])]
+
+    def put(self, agent: Agent, step: Step, values: list[Any]) -> None:
+        patches, place = values
+        parts = []
+        for _ in range(len(self.slots[place])):
+            parts.append(to_bf16(patches))
+            patches = patches - parts[-1]
+        self.slots[place] = np.stack(parts)
+
+    # ---- rings
+
+    def ring(self, agent: Agent, step: Step, values: list[Any]) -> list[Any]:
+        """A tile of a ring is known by the ring's number and its own."""
+        for member, tile in enumerate(ring_tiles(step.op.results[0])):
+            self._hold((step.results[0], member), tile)
+        return [step.results[0]]
+
+    def fill(self, agent: Agent, step: Step, values: list[Any]) -> Turn:
+        ring, view, *at, number = values
+        tiles, member = ring_tiles(step.op.operands[0]), ir.IntegerAttr(step.op.attributes["member"]).value
+        how = ir.StringAttr(step.op.operands[0].owner.attributes["copies"]).value
+        while how == BULK and self.released.get(ring, -1) < number - tiles[0].slots:
+            yield f"a slot for number {number}"
+        tile = tiles[member]
+        self.slots[(ring, member), number % tile.slots] = self._box(view, at, (tile.rows, tile.columns))[None]
+        if member == len(tiles) - 1:
+            self.filled[ring] = number
+
+    def wait(self, agent: Agent, step: Step, values: list[Any]) -> Turn:
+        ring, number = values
+        while self.filled.get(ring, -1) < number:
+            yield f"number {number} to be filled"
+        tiles = ring_tiles(step.op.operands[0])
+        return [[((ring, member), number % tile.slots) for member, tile in enumerate(tiles)]]
+
+    def member(self, agent: Agent, step: Step, values: list[Any]) -> list[Any]:
+        return [values[0][ir.IntegerAttr(step.op.attributes["member"]).value]]
+
+    def release(self, agent: Agent, step: Step, values: list[Any]) -> None:
+        ring, number = values
+        self.released[ring] = number
+        for member, tile in enumerate(ring_tiles(step.op.operands[0])):
+            self.slots[(ring, member), number % tile.slots] = self._empty(tile)
+
+    def drain(self, agent: Agent, step: Step, values: list[Any]) -> None:
+        """Copies are there at once."""
+
+    # ---- registers
+
+    def zeros(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        return [np.zeros(register_tile(step.op.results[0]).shape, np.float32)]
+
+    def mma(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        sums, a, b = values[0], self.slots[values[1]], self.slots[values[2]]
+        parts, most = len(sums), max(len(a), len(b))
+        share = a.shape[-1] // parts
+        found = sums.copy()
+        for part in range(parts):
+            k = slice(part * share, (part + 1) * share)
+            for p, q in every(range(len(a)), range(len(b))):
+                if p + q < most:
+                    found[part] += a[p, :, k] @ b[q, :, k].T
+        return [found]
+
+    def add_parts(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        return [values[0].sum(0, dtype=np.float32)]
+
+    def store(self, agent: Agent, step: Step, values: list[Any]) -> None:
+        """Take the sums for a part of the product, compute the kernel's results of it, and keep those of this part."""
+        assert self.layout is not None
+        sums, _, batch, row, column = values
+        layout, shape = self.layout, step.op.operands[1].type.shape
+        kinds = (layout.batch, layout.rows, layout.columns)
+        order = [layout.result.index(loop) for kind in kinds for loop in kind]
+        flat = [layout.extent(kind) for kind in kinds]
+        whole = np.full(flat, np.nan, np.float32)
+        tile = sums.reshape(sums.shape[-2:])[: flat[1] - row, : flat[2] - column]
+        at = (batch, slice(row, row + tile.shape[0]), slice(column, column + tile.shape[1]))
+        whole[at] = tile
+        back = whole.reshape([shape[d] for d in order]).transpose(np.argsort(order))
+        self.values.hold(step.op.operands[1], back)
+        mine = np.zeros(flat, bool)
+        mine[at] = True
+        mine = mine.reshape([shape[d] for d in order]).transpose(np.argsort(order))
+        for write, result in zip(self.writes, self.results, strict=True):
+            result[mine] = self.values.of(write.operands[0])[mine]

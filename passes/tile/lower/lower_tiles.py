@@ -1,0 +1,60 @@
+"""lower-tiles: tile programs to what chips execute.
+
+Before: a kernel whose body ends in a tile program, which choose-tiles, or whoever wrote a dump, has put there.
+After:  scalar, vector, matrix and copying ops, with barriers where the program has them.
+
+Requires: what choose-tiles ensures.
+Ensures: each program has been verified (see verify.py), and kernels that had one have only scalar, vector and matrix
+ops.  A kernel whose program reads what cannot be read so goes to the schedules that follow, with the reason.
+"""
+
+from __future__ import annotations
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import integers, kernel_functions, nested_operations, operations
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.model.product_layout import ProductLayout
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.lower.lowering import Lowering
+from lispgpt.passes.tile.verify import verify
+
+PROGRAM = "tile"
+"""A kernel's attribute: {grid, threads, residency} of its tile program."""
+
+
+class LowerTiles(Pass):
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        constants = constant_arguments(module)
+        for kernel in kernel_functions(module):
+            if PROGRAM in kernel.attributes:
+                verify(kernel, target)
+                _lower(kernel, constants(kernel), target)
+
+
+def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
+    facts = ir.DictAttr(kernel.attributes[PROGRAM])
+    ops = operations(kernel.regions[0].blocks[0])
+    (contraction,) = [op for op in ops if op.name == "linalg.contract"]
+    layout = ProductLayout.of_kernel(kernel)
+    assert layout is not None
+    lowering = Lowering(kernel, Product(contraction, layout), constants, target)
+    threads = ir.IntegerAttr(facts["threads"]).value
+    if reschedule(kernel, integers(facts["grid"]), [threads], target, lowering.emit):
+        lowering.tiles.record(kernel)
+        if residency := ir.IntegerAttr(facts["residency"]).value:
+            target.set_residency(kernel, residency)
+    else:
+        withdraw(ops)
+    del kernel.attributes[PROGRAM]
+
+
+def withdraw(ops: list[ir.Operation]) -> None:
+    """Take a tile program out of a body whose ops these are."""
+    for op in reversed(ops):
+        inner = (op, *nested_operations(op))
+        program = any(one.name.startswith("tile.") for one in inner) or op.name.startswith("gpu.")
+        unused = op.name.startswith("arith.") and not any(True for r in op.results for _ in r.uses)
+        if program or unused:
+            op.erase()

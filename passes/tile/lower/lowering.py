@@ -1,0 +1,262 @@
+"""From a tile program to gpu, vector, nvgpu, amdgpu and PTX: each op by itself, in the program's order.
+
+A value of the program becomes a Python object that says where it lies: an index, a view's operand, shared memory, or
+the SSA values that a thread has of a register tile.  What moves and what multiplies is in the other files of this
+folder, by what the chip can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lispgpt.base.errors import InternalError
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import constant_number, integers, operations
+from lispgpt.passes.kernels.epilogue import Epilogue
+from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.staged_operand import Origin, StagedOperand, Tile
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.copies import BULK, operand_of
+from lispgpt.passes.tile.lower.memory import BlockTiles, Slot
+from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, sides
+from lispgpt.passes.tile.lower.units import Sums, sums_of
+from lispgpt.passes.tile.types import register_tile, shared_tile
+
+ARITHMETIC: dict[str, Callable[..., Index]] = {
+    "arith.addi": b.add,
+    "arith.subi": b.sub,
+    "arith.muli": b.mul,
+    "arith.divui": b.div,
+    "arith.remui": b.mod,
+    "arith.minui": b.at_most,
+}
+
+
+COPIER_REGISTERS, MOST_REGISTERS, CORE_REGISTERS = 40, 240, 65536
+"""Of a thread that starts bulk copies, of any thread, and of all threads of a core."""
+
+
+@dataclass(frozen=True)
+class Patches:
+    """What a thread has of a box on its way to shared memory.  staged: how it is shared out."""
+
+    staged: StagedOperand
+    values: list[ir.Value]
+
+
+class Lowering:
+    """Emits a kernel's tile program, whose ops are those of its function, at the insertion point.
+
+    product: what the kernel computes.  constants: its arguments that no launch writes.
+    """
+
+    def __init__(self, kernel: ir.Operation, product: Product, constants: set[ir.Value], target: Gpu) -> None:
+        self.kernel, self.product, self.constants, self.target = kernel, product, constants, target
+        self.ops = operations(kernel.regions[0].blocks[0])
+        self.results = outputs_of(kernel)
+        self.threads = ir.IntegerAttr(ir.DictAttr(kernel.attributes["tile"])["threads"]).value
+        self.values: dict[ir.Value, Any] = {}
+        self.tiles = BlockTiles(target, self.ops)
+        self.waited = False
+
+    def emit(self) -> None:
+        self.thread: Index = b.thread_id()
+        self.reader = Reader(self.target)
+        first = [
+            op for op in self.ops if op.name == "tile.zeros"
+        ]  # which threads are where is known to all that follows
+        for op in first:
+            self._op(op)
+        self.tiles.allocate()
+        self.target.dependency_release()
+        for op in self.ops:
+            if op in first:
+                continue
+            if op.name.partition(".")[0] in ("tile", "scf", "gpu") or op.name in ARITHMETIC or _is_index(op):
+                self._op(op)
+        self._know_everything()
+
+    def _block(self, block: ir.Block) -> list[Any]:
+        """The ops of a block; what its last one hands on."""
+        with self.reader.scope():
+            *ops, last = operations(block)
+            for op in ops:
+                self._op(op)
+            return [self.values[v] for v in last.operands]
+
+    def _op(self, op: ir.Operation) -> None:
+        if op.name in ARITHMETIC:
+            found: Any = ARITHMETIC[op.name](*self._of(op))
+        elif _is_index(op):
+            found = constant_number(op.results[0])
+        else:
+            found = getattr(self, "_" + op.name.partition(".")[2].replace(".", "_"))(op)
+        for result, value in zip(op.results, found if isinstance(found, list) else [found], strict=False):
+            self.values[result] = value
+
+    def _of(self, op: ir.Operation, first: int = 0) -> list[Any]:
+        return [self.values.get(v, v) for v in list(op.operands)[first:]]
+
+    # ---- order
+
+    def _know_everything(self) -> None:
+        """Wait for the launches ahead, ahead of the first access to what they write."""
+        if not self.waited:
+            self.waited = True
+            self.target.dependency_wait()
+
+    def _block_id(self, op: ir.Operation) -> Index:
+        return b.block_id("xyz"["xyz".index(str(op.attributes["dimension"])[-2])])
+
+    def _barrier(self, op: ir.Operation) -> None:
+        b.barrier()
+
+    def _for(self, op: ir.Operation) -> list[Any]:
+        """A loop that carries what threads have of register tiles."""
+        self._know_everything()
+        low, high, step, *inits = self._of(op)
+        spread = [value for init in inits for value in _registers(init)]
+        after: list[Any] = []
+
+        def body(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            block = op.regions[0].blocks[0]
+            given = [number, *_gathered(inits, carried)]
+            self.values.update(zip(block.arguments, given, strict=True))
+            after[:] = self._block(block)
+            return [value for one in after for value in _registers(one)]
+
+        return _gathered(inits, b.loop(low, high, step, spread, body))
+
+    def _role(self, op: ir.Operation) -> list[list[int]]:
+        return [integers(op.attributes["threads"])]
+
+    def _index_switch(self, op: ir.Operation) -> None:
+        """Two roles: the first one's threads come first, of which one does all that there is to do."""
+        copiers, multiplying = self.values[op.operands[0]]
+        multiply, fill = (region.blocks[0] for region in op.regions)
+        copies = self.target.copies
+        assert copies is not None
+        left = (CORE_REGISTERS - copiers * COPIER_REGISTERS) // multiplying
+
+        def first() -> None:
+            copies.registers(COPIER_REGISTERS, more=False)
+            b.if_then(b.equal(self.thread, 0), lambda: self._role_of(fill))
+
+        def second() -> None:
+            copies.registers(min(MOST_REGISTERS, left) // 8 * 8, more=True)
+            self._role_of(multiply)
+
+        b.either(b.less(self.thread, copiers), first, second)
+
+    def _role_of(self, block: ir.Block) -> None:
+        self.waited = False
+        self._block(block)
+
+    # ---- memory
+
+    def _view(self, op: ir.Operation) -> Any:
+        return operand_of(op.results[0])
+
+    def _shared(self, op: ir.Operation) -> Slot:
+        return Slot(shared_tile(op.results[0]), self.tiles.memory_of(op.results[0]))
+
+    def _slot(self, op: ir.Operation) -> Slot:
+        tile, number = self._of(op)
+        return replace(tile, slot=b.mod(number, tile.tile.slots))
+
+    def _load(self, op: ir.Operation) -> Patches:
+        operand, batch, outer, inner = self._of(op)
+        if operand.buffer() not in self.constants:
+            self._know_everything()
+        rows, columns = register_tile(op.results[0]).shape
+        tile = self.tiles.put_to(op)
+        origin = Origin(batch, outer, self.thread, self.threads)
+        place = Tile(rows, columns, tile.padding, tile.slots or 1)
+        clears = not self.tiles.is_right(op)
+        memory = self.tiles.memory_for(op)
+        staged = StagedOperand(operand, place, origin, self.reader, tile.parts, clears, memory)
+        return Patches(staged, staged.load(inner))
+
+    def _put(self, op: ir.Operation) -> None:
+        patches, slot = self._of(op)
+        patches.staged.store(patches.values, slot.slot)
+
+    def _ring(self, op: ir.Operation) -> Ring:
+        fills = [one for one in self.tiles.every if one.name == "tile.fill" and one.operands[0] == op.results[0]]
+        by_member = {ir.IntegerAttr(fill.attributes["member"]).value: fill.operands[1] for fill in fills}
+        slots = [Slot(*both) for both in self.tiles.members_of(op.results[0])]
+        views = [operand_of(by_member[i]) for i in range(len(slots))]
+        facts = (self.target, slots, views, self.thread, self.threads)
+        if ir.StringAttr(op.attributes["copies"]).value != BULK:
+            return AsyncRing(*facts)
+        maps = [side.maps(self.kernel)[0] for side in sides(views, slots, self.target)]
+        ring = BulkRing(*facts, maps, self.tiles.barriers)
+        b.if_then(b.equal(self.thread, 0), ring.make)
+        b.barrier()
+        return ring
+
+    def _fill(self, op: ir.Operation) -> None:
+        ring, view, *at, number = self._of(op)
+        if view.buffer() not in self.constants:
+            self._know_everything()
+        ring.fill(ir.IntegerAttr(op.attributes["member"]).value, at, number)
+
+    def _wait(self, op: ir.Operation) -> list[list[Slot]]:
+        ring, number = self._of(op)
+        return [ring.wait(number, ir.IntegerAttr(op.attributes["ahead"]).value)]
+
+    def _member(self, op: ir.Operation) -> Slot:
+        slots = self._of(op)[0]
+        found: Slot = slots[ir.IntegerAttr(op.attributes["member"]).value]
+        return found
+
+    def _release(self, op: ir.Operation) -> None:
+        self.values[op.operands[0]].release(self._of(op)[-1])
+
+    def _drain(self, op: ir.Operation) -> None:
+        self.values[op.operands[0]].wait(0, 0)
+
+    # ---- registers
+
+    def _zeros(self, op: ir.Operation) -> Sums:
+        return sums_of(register_tile(op.results[0]), self.target, self.thread, self.threads)
+
+    def _mma(self, op: ir.Operation) -> Sums:
+        sums, a, right = self._of(op)
+        return sums.multiply(a, right)
+
+    def _add_parts(self, op: ir.Operation) -> Sums:
+        return self._of(op)[0].added(self.tiles.sums_memory(op))
+
+    def _store(self, op: ir.Operation) -> None:
+        registers, _, batch, row, column = self._of(op)
+        self._know_everything()
+        *_, rows, columns = register_tile(op.operands[0]).shape
+        epilogue = Epilogue(self.reader, self.product, self.results, (rows, columns), (row, column), batch)
+        epilogue.write(epilogue.placed(registers.pieces()))
+
+
+def _is_index(op: ir.Operation) -> bool:
+    return op.name == "arith.constant" and isinstance(op.results[0].type, ir.IndexType)
+
+
+def _registers(value: Any) -> list[ir.Value]:
+    """The SSA values that a loop carries for a value of the program."""
+    if isinstance(value, (Patches, Sums)):
+        return value.values
+    raise InternalError(f"a loop of a tile program carries no {type(value).__name__}")
+
+
+def _gathered(templates: Sequence[Any], values: Sequence[ir.Value]) -> list[Any]:
+    """The program's values, like these, of what a loop carries."""
+    found, rest = [], list(values)
+    for template in templates:
+        count = len(template.values)
+        found.append(replace(template, values=rest[:count]))
+        rest = rest[count:]
+    return found

@@ -1,0 +1,128 @@
+"""Where a block's shared tiles lie, and what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, nested_operations
+from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.types import SharedTile, register_tile, ring_tiles, shared_tile
+
+STATIC_BYTES = 48 * 1024
+"""What a block has on every chip without asking for more."""
+
+BARRIER_BYTES = 1024
+"""For the barriers of rings."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A shared tile, or one slot of it.  memory: of [slots, parts, rows, columns + padding]; of a swizzled tile the
+    address of its first byte."""
+
+    tile: SharedTile
+    memory: ir.Value
+    slot: Index = 0
+
+    def run(self, part: int, row: Index, k: Index, length: int) -> ir.Value:
+        """`length` neighbours along k of a row, in loads of eight."""
+        at = [b.add(k, i) for i in range(0, length, 8)]
+        return b.joined([b.load(self.memory, [self.slot, part, row, i], 8) for i in at])
+
+
+class BlockTiles:
+    """The shared tiles of a program's ops, by their values; those of a ring by its value and their numbers in it."""
+
+    def __init__(self, target: Gpu, ops: Sequence[ir.Operation]) -> None:
+        self.target = target
+        self.every = [inner for op in ops for inner in (op, *nested_operations(op)) if inner.name.startswith("tile.")]
+        self.tiles: list[tuple[Any, SharedTile]] = []
+        for op in self.every:
+            if op.name == "tile.shared":
+                self.tiles.append((op.results[0], shared_tile(op.results[0])))
+            elif op.name == "tile.ring":
+                self.tiles += [((op.results[0], i), tile) for i, tile in enumerate(ring_tiles(op.results[0]))]
+        self.places: dict[Any, ir.Value] = {}
+        self.block: BlockMemory | None = None
+        self.barriers: Index = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tile.slots * tile.slot_bytes for _, tile in self.tiles)
+
+    def allocate(self) -> None:
+        """Give each tile its memory: arrays of their own where they are few bytes, else one piece of it."""
+        swizzled = any(tile.swizzle for _, tile in self.tiles)
+        if not swizzled and self.nbytes <= max(STATIC_BYTES, self.target.shared_bytes):
+            for value, tile in reversed(self.tiles):
+                self.places[value] = b.shared(_shape(tile), ir.BF16Type.get())
+            return
+        self.block = BlockMemory(self.target, self.nbytes + BARRIER_BYTES * swizzled, aligned=swizzled)
+        offset = 0
+        for value, tile in self.tiles:
+            if swizzled:
+                start = b.add(b.address_of(self.block.memory), self.block.start)
+                self.places[value], self.barriers = b.add(start, offset), b.add(start, self.nbytes)
+            else:
+                self.places[value] = self.block.view(offset, _shape(tile), ir.BF16Type.get())
+            offset += tile.slots * tile.slot_bytes
+
+    def record(self, kernel: ir.Operation) -> None:
+        """On a kernel's function what its launches ask for."""
+        if self.block is not None:
+            self.block.record(kernel)
+
+    def memory_of(self, tile: ir.Value) -> ir.Value:
+        return self.places[tile]
+
+    def members_of(self, ring: ir.Value) -> list[tuple[SharedTile, ir.Value]]:
+        """A ring's tiles, and where they lie."""
+        return [(tile, self.places[name]) for name, tile in self.tiles if isinstance(name, tuple) and name[0] == ring]
+
+    def memory_for(self, load: ir.Operation) -> ir.Value:
+        """Where what a load brings is put."""
+        return self.places[self._tile_of(load)]
+
+    def put_to(self, load: ir.Operation) -> SharedTile:
+        """The tile to which what a load brings is put, then or in a later turn of a loop."""
+        return shared_tile(self._tile_of(load))
+
+    def is_right(self, load: ir.Operation) -> bool:
+        """Whether what a load brings is B of products alone: past the last k it may be anything, where A is zeros."""
+        tile = self._tile_of(load)
+        return all(self._slot_tile(op.operands[1]) != tile for op in self.every if op.name == "tile.mma")
+
+    def _tile_of(self, load: ir.Operation) -> ir.Value:
+        """Puts and loads of a program are of the same views in the same order."""
+        view = load.operands[0]
+        for put in self.every:
+            if put.name == "tile.put" and _source(put.operands[0]) == view:
+                return self._slot_tile(put.operands[1])
+        raise AssertionError("a load is put nowhere")
+
+    def _slot_tile(self, slot: ir.Value) -> ir.Value:
+        return defining_op(slot).operands[0]
+
+    def sums_memory(self, op: ir.Operation) -> ir.Value:
+        return b.shared(register_tile(op.operands[0]).shape, b.f32())
+
+
+def _shape(tile: SharedTile) -> list[int]:
+    return [tile.slots, tile.parts, tile.rows, tile.columns + tile.padding]
+
+
+def _source(patches: ir.Value) -> ir.Value | None:
+    """The view that patches are loaded from, through loops that carry them."""
+    op = defining_op(patches)
+    while op is None:
+        argument = ir.BlockArgument(patches)
+        loop = argument.owner.owner.operation
+        patches = loop.operands[2 + argument.arg_number]
+        op = defining_op(patches)
+    return op.operands[0] if op.name == "tile.load" else None

@@ -1,0 +1,191 @@
+"""Sums of matrix instructions in registers: of subgroups, and of warpgroups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.epilogue import Piece, places
+from lispgpt.passes.kernels.matrices import Lanes, flat, lanes_of
+from lispgpt.passes.kernels.team import tree
+from lispgpt.passes.kernels.warpgroup_sums import own_warpgroup
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
+from lispgpt.passes.tile.lower.memory import Slot
+from lispgpt.passes.tile.types import WARPGROUP, RegisterTile
+
+ADDED_WIDTH = 2
+"""Neighbours that a thread adds up of the sums of several parts."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A thread's part of a register tile.  threads: of the block.  values: what it holds, in an order of its own.
+    place: where in the tile that is, as each kind of sums has it."""
+
+    tile: RegisterTile
+    target: Gpu
+    thread: Index
+    threads: int
+    values: list[ir.Value]
+    place: Any = None
+
+    def multiply(self, a: Slot, right: Slot) -> Sums:
+        """These and A · Bᵀ."""
+        raise NotImplementedError
+
+    def pieces(self) -> list[Piece]:
+        """The sums by where they are in the tile."""
+        raise NotImplementedError
+
+
+def sums_of(tile: RegisterTile, target: Gpu, thread: Index, threads: int) -> Sums:
+    """Zeros."""
+    kind = WarpgroupSums if tile.unit == WARPGROUP else SubgroupSums
+    sums = kind(tile, target, thread, threads, [])
+    return replace(sums, values=sums.zeros(), place=sums.find_place())
+
+
+class SubgroupSums(Sums):
+    """values: accumulators of the target's matrix unit, by its tiles' rows and columns."""
+
+    def zeros(self) -> list[ir.Value]:
+        assert self.target.matrix is not None
+        zero = b.constant(0.0, self.target.matrix.accumulator_type())
+        return [zero] * (self._tiles[0] * self._tiles[1])
+
+    @property
+    def _tiles(self) -> tuple[int, int]:
+        """Of a subgroup, along its rows and columns."""
+        unit, (_, rows, columns), teams = self.target.matrix, self.tile.shape, self.tile.teams
+        assert unit is not None
+        return rows // teams[0] // unit.rows, columns // teams[1] // unit.columns
+
+    def find_place(self) -> tuple[Lanes, Index, Index, Index]:
+        """This lane's share, and its subgroup's number along parts of k, rows and columns."""
+        unit, (rows, columns) = self.target.matrix, self.tile.teams
+        assert unit is not None
+        lanes = lanes_of(unit, b.mod(self.thread, self.target.subgroup))
+        subgroup = b.div(self.thread, self.target.subgroup)
+        along = b.mod(subgroup, rows), b.mod(b.div(subgroup, rows), columns)
+        return lanes, b.div(subgroup, rows * columns), *along
+
+    def multiply(self, a: Slot, right: Slot) -> Sums:
+        unit, (parts, rows, columns) = self.target.matrix, self.tile.shape
+        assert unit is not None
+        lanes, part_of_k, row_part, column_part = self.place
+        share, (m_tiles, n_tiles), sums = a.tile.columns // parts, self._tiles, list(self.values)
+        column = b.add(b.mul(column_part, columns // self.tile.teams[1]), lanes.row)
+        row = b.add(b.mul(row_part, rows // self.tile.teams[0]), lanes.row)
+        for block in range(share // unit.block):
+            k = b.add(b.add(b.mul(part_of_k, share), block * unit.block), b.mul(lanes.group, unit.run))
+            for q in range(right.tile.parts):
+                runs = [right.run(q, b.add(column, n * unit.columns), k, unit.run) for n in range(n_tiles)]
+                # The products of smaller parts are below what the sum of parts keeps of a number.
+                for p in range(min(a.tile.parts, max(a.tile.parts, right.tile.parts) - q)):
+                    for m in range(m_tiles):
+                        own = [a.run(p, b.add(row, m * unit.rows + r), k, unit.run) for r in unit.left_rows]
+                        for n, run in enumerate(runs):
+                            at = m * n_tiles + n
+                            sums[at] = unit.multiply(own, run, sums[at])
+        return replace(self, values=sums)
+
+    def pieces(self) -> list[Piece]:
+        unit, (_, rows, columns) = self.target.matrix, self.tile.shape
+        assert unit is not None
+        lanes, _, row_part, column_part = self.place
+        row = b.add(b.mul(row_part, rows // self.tile.teams[0]), lanes.result_row)
+        column = b.add(b.mul(column_part, columns // self.tile.teams[1]), lanes.result_column)
+        found = []
+        for at, total in enumerate(self.values):
+            m, n = divmod(at, self._tiles[1])
+            for piece in unit.pieces():
+                value = b.vector_of([b.lane_of(flat(total), e) for e in piece.elements])
+                found.append(Piece(b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), value))
+        return found
+
+    def added(self, memory: ir.Value) -> Sums:
+        """The sums of all parts of k, by way of shared memory, in the parts' order."""
+        _, part, _, _ = self.place
+        for piece in self.pieces():
+            b.store(piece.value, memory, [part, piece.row, piece.output])
+        b.barrier()
+        total = SpreadSums(
+            RegisterTile(self.tile.shape[1:], self.tile.dtype, "spread"), self.target, self.thread, self.threads, []
+        )
+        values = []
+        for row, column in total.places():
+            shares = [b.load(memory, [p, row, column], ADDED_WIDTH) for p in range(self.tile.shape[0])]
+            values.append(tree("arith.addf", shares))
+        return replace(total, values=values)
+
+
+class SpreadSums(Sums):
+    """values: vectors of ADDED_WIDTH neighbours."""
+
+    def places(self) -> list[tuple[Index, Index]]:
+        rows, columns = self.tile.shape
+        return list(places(self.thread, self.threads, rows * columns // ADDED_WIDTH, columns, ADDED_WIDTH))
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(*place, value) for place, value in zip(self.places(), self.values, strict=True)]
+
+
+class WarpgroupSums(Sums):
+    """values: for each 64 rows of a warpgroup the f32 that an instruction leaves with a thread."""
+
+    @property
+    def _unit(self) -> WarpgroupUnit:
+        assert self.target.warpgroup is not None
+        return self.target.warpgroup
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """How many instructions lie along a warpgroup's rows, and its columns."""
+        (_, rows, columns), teams = self.tile.shape, self.tile.teams
+        return rows // teams[0] // self._unit.rows, columns // teams[1]
+
+    def zeros(self) -> list[ir.Value]:
+        high, columns = self._sizes
+        return [b.constant(0.0, b.f32())] * (high * columns * self._unit.rows // self._unit.threads)
+
+    def find_place(self) -> tuple[Index, Index]:
+        """The warpgroup's number along rows and columns.  Warpgroup 0 brings copies."""
+        group = b.sub(own_warpgroup(self.thread, self.target), 1)
+        return b.mod(group, self.tile.teams[0]), b.div(group, self.tile.teams[0])
+
+    def multiply(self, a: Slot, right: Slot) -> Sums:
+        unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
+        line = unit.inner * 2
+        b_start = unit.descriptor_at(b.add(_address(right), b.mul(column_part, columns * line)))
+        rows = b.add(_address(a), b.mul(row_part, high * unit.rows * line))
+        sums = unit.ready(self.values)
+        count = len(sums) // high
+        for block in range(a.tile.columns // unit.block):
+            column = unit.advanced(b_start, block)
+            for m in range(high):
+                own = unit.advanced(unit.descriptor_at(b.add(rows, m * unit.rows * line)), block)
+                sums[m * count : (m + 1) * count] = unit.multiply([own], column, sums[m * count : (m + 1) * count])
+        unit.commit()
+        return replace(self, values=unit.done(sums))
+
+    def pieces(self) -> list[Piece]:
+        unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
+        row, pair = unit.lane_places(b.mod(self.thread, unit.threads))
+        row = b.add(b.mul(row_part, high * unit.rows), row)
+        column = b.add(b.mul(column_part, columns), b.mul(pair, 2))
+        found = []
+        for m in range(high):
+            for n in range(columns // 8):
+                for half in (0, 1):
+                    first = (m * (columns // 8) + n) * 4 + 2 * half
+                    value = b.vector_of(self.values[first : first + 2])
+                    found.append(Piece(b.add(row, m * unit.rows + 8 * half), b.add(column, 8 * n), value))
+        return found
+
+
+def _address(slot: Slot) -> Index:
+    return b.add(slot.memory, b.mul(slot.slot, slot.tile.slot_bytes))

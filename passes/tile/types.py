@@ -1,0 +1,135 @@
+"""The types of tile programs, as MLIR's own: what a tile is made of stands in its type, and nowhere else.
+
+A view is a plain tensor of [batch, outer, inner].  A shared tile is a memref of [slots, parts, rows, columns] (without
+slots: one slot of it) whose memory space says how its rows lie; a ring is a tuple of such.  A register tile is a tensor
+whose encoding says which threads have what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lispgpt.base.errors import InternalError
+from lispgpt.ir.mlir import attribute, ir
+from lispgpt.ir.structure import integers
+
+PATCHES, SUMS, SPREAD = "patches", "sums", "spread"
+"""Layouts of register tiles.  Patches: what threads bring of a view, each some neighbours.  Sums: what matrix
+instructions leave with the subgroups or warpgroups of a team.  Spread: a block's results shared out over all threads,
+each some neighbours of a row."""
+
+SUBGROUP, WARPGROUP = "subgroup", "warpgroup"
+"""What executes one matrix instruction."""
+
+SWIZZLE = 128
+"""Bytes of a line whose sixteen-byte pieces change places by the line's number, as bulk copies write them and warpgroup
+instructions read them."""
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """A tile of BF16 numbers, which is what matrix instructions take, in a block's shared memory.
+
+    slots: how many of it there are; 0: this is one of them.  parts: BF16 numbers that add up to an element.  swizzle:
+    SWIZZLE, or 0.  padding: elements between rows.
+    """
+
+    slots: int
+    parts: int
+    rows: int
+    columns: int
+    swizzle: int = 0
+    padding: int = 0
+
+    @property
+    def slot(self) -> SharedTile:
+        return replace(self, slots=0)
+
+    @property
+    def slot_bytes(self) -> int:
+        return 2 * self.parts * self.rows * (self.columns + self.padding)
+
+    @property
+    def type(self) -> ir.Type:
+        facts = {"padding": self.padding, "swizzle": self.swizzle}
+        shape = [*([self.slots] if self.slots else []), self.parts, self.rows, self.columns]
+        return ir.MemRefType.get(shape, ir.BF16Type.get(), memory_space=attribute(facts))
+
+    @staticmethod
+    def of(type_: ir.Type) -> SharedTile | None:
+        """None where a type is no shared tile's."""
+        space = type_.memory_space if isinstance(type_, ir.MemRefType) else None
+        if not isinstance(space, ir.DictAttr) or len(type_.shape) not in (3, 4):
+            return None
+        facts = {one.name: one.attr for one in space}
+        if set(facts) != {"padding", "swizzle"} or type_.element_type != ir.BF16Type.get():
+            return None
+        padding, swizzle = (ir.IntegerAttr(facts[name]).value for name in ("padding", "swizzle"))
+        slots, parts, rows, columns = [0, *type_.shape] if len(type_.shape) == 3 else type_.shape
+        return SharedTile(slots, parts, rows, columns, swizzle, padding)
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """A tile in a team's registers: [rows, columns], or for sums [parts, rows, columns], as subgroups that share out k
+    have each sums of their own.
+
+    teams: how many subgroups or warpgroups (`unit`) lie along the rows and along the columns.
+    """
+
+    shape: tuple[int, ...]
+    dtype: ir.Type
+    layout: str
+    teams: tuple[int, int] = (1, 1)
+    unit: str = SUBGROUP
+
+    @property
+    def members(self) -> int:
+        """Subgroups or warpgroups that have a part of it."""
+        parts = self.shape[0] if self.layout == SUMS else 1
+        return parts * self.teams[0] * self.teams[1]
+
+    @property
+    def type(self) -> ir.Type:
+        facts = {"layout": self.layout, "teams": list(self.teams), "unit": self.unit}
+        return ir.RankedTensorType.get(list(self.shape), self.dtype, attribute(facts))
+
+    @staticmethod
+    def of(type_: ir.Type) -> RegisterTile | None:
+        """None where a type is no register tile's."""
+        encoding = type_.encoding if isinstance(type_, ir.RankedTensorType) else None
+        if not isinstance(encoding, ir.DictAttr):
+            return None
+        facts = {one.name: one.attr for one in encoding}
+        if set(facts) != {"layout", "teams", "unit"}:
+            return None
+        layout, unit = (ir.StringAttr(facts[name]).value for name in ("layout", "unit"))
+        rows, columns = integers(facts["teams"])
+        return RegisterTile(tuple(type_.shape), type_.element_type, layout, (rows, columns), unit)
+
+
+def shared_tile(value: ir.Value) -> SharedTile:
+    """The type of a value that is a shared tile."""
+    found = SharedTile.of(value.type)
+    if found is None:
+        raise InternalError(f"a shared tile is wanted, not {value.type}")
+    return found
+
+
+def register_tile(value: ir.Value) -> RegisterTile:
+    """The type of a value that is a register tile."""
+    found = RegisterTile.of(value.type)
+    if found is None:
+        raise InternalError(f"a register tile is wanted, not {value.type}")
+    return found
+
+
+def ring_tiles(value: ir.Value) -> list[SharedTile]:
+    """The tiles of a ring, or of what was waited for of it: a tuple of shared tiles."""
+    type_ = value.type
+    if not isinstance(type_, ir.TupleType):
+        raise InternalError(f"a ring is wanted, not {type_}")
+    found = [SharedTile.of(type_.get_type(i)) for i in range(type_.num_types)]
+    if None in found:
+        raise InternalError(f"a ring has shared tiles, and this is {type_}")
+    return [tile for tile in found if tile is not None]

@@ -1,0 +1,262 @@
+"""Whether a tile program is safe, whatever order a chip runs its threads in: proved by executing its synchronisation.
+
+For each role two agents, who stand for any two of its threads, go through the program and keep clocks of each other:
+an access of one is ordered behind an access of the other where a barrier, or a ring's fills, waits and releases, say so
+(the happens-before relation of Lamport 1978; FastTrack, Flanagan and Freund 2009).  A program is refused where
+
+- a slot is read before all that was put or copied there is ordered ahead of the read;
+- a slot is written before all that was read there is ordered ahead of the write, or while a copy into it is under way;
+- an agent skips a phase of a ring: its fills, waits and releases have the numbers 0, 1, 2 and so on;
+- agents do not meet at the same barrier, or wait for what nobody brings;
+- a copy is under way when the program ends; or the types of an op do not fit (check_types.py).
+
+What a turn of a loop does to slots depends on its number only modulo the slots, so long loops are run for a few turns
+of the rings, and shortened by the same number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import lcm
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import integers, nested_operations, trip_count
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.check_types import Unsafe, check_types
+from lispgpt.passes.tile.clocks import Access, Ring, Slot, Thread
+from lispgpt.passes.tile.copies import ASYNC, BULK
+from lispgpt.passes.tile.types import ring_tiles, shared_tile
+from lispgpt.passes.tile.walk import Agent, Machine, Numbering, Step, Turn, run_together
+
+KEPT_TURNS = 24
+"""Turns of a long loop that are run at least."""
+
+SHARING = ("tile.fill", "tile.wait", "tile.release", "tile.put", "tile.slot")
+"""Ops by which a loop shares memory."""
+
+
+def verify(kernel: ir.Operation, target: Gpu) -> None:
+    """Unsafe, at the op's place, where a kernel's tile program could go wrong on the chip."""
+    for op in nested_operations(kernel):
+        if op.name.startswith("tile."):
+            check_types(op, target)
+    block = kernel.regions[0].blocks[0]
+    steps = Numbering().steps(block)
+    order = _Order(kernel)
+    roles = [step for step in _everywhere(steps) if step.name == "tile.role"]
+    if len(roles) > 1:
+        raise Unsafe("tile.role: a program's threads have one division into roles")
+    count = len(integers(roles[0].op.attributes["threads"])) if roles else 1
+    for role in range(count):
+        order.agents += [Thread(order, role, len(order.agents) + i) for i in (0, 1)]
+    for agent in order.agents:
+        agent.clock = [0] * len(order.agents)
+    if stuck := run_together([agent.run(steps) for agent in order.agents]):
+        raise Unsafe(f"threads wait for each other: {'; '.join(dict.fromkeys(stuck))}")
+    order.check_end()
+
+
+def _everywhere(steps: tuple[Step, ...]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        for _, body in step.bodies:
+            yield from _everywhere(body)
+
+
+class _Order(Machine):
+    """Who has accessed which slot, and what orders it."""
+
+    def __init__(self, kernel: ir.Operation) -> None:
+        self.agents: list[Thread] = []
+        self.slots: dict[Any, Slot] = {}
+        self.rings: dict[int, Ring] = {}
+        self.meetings: list[dict[int, Any]] = []
+        self.passed: dict[int, int] = {}
+        holders = [op for op in nested_operations(kernel) if op.name in ("tile.shared", "tile.ring")]
+        self.period = lcm(2, *(_slots(op) for op in holders))
+        loops = [op for op in nested_operations(kernel) if op.name == "scf.for"]
+        turns = [trip_count(op) for op in loops if any(inner.name in SHARING for inner in nested_operations(op))]
+        self.left_out = max(0, (min(turns, default=0) - KEPT_TURNS) // self.period * self.period)
+
+    def trips(self, step: Step, low: int, high: int, stride: int) -> range:
+        """A loop without some whole turns of the rings: where one loop that shares memory is long, all of them are."""
+        whole = range(low, high, stride)
+        return whole[: len(whole) - self.left_out] if len(whole) > KEPT_TURNS else whole
+
+    def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
+        return [None] * len(step.results)
+
+    view = zeros = load = store = other
+
+    # ---- memory
+
+    def shared(self, agent: Thread, step: Step, values: list[Any]) -> list[Any]:
+        """Tiles are known by the number of the value that they are."""
+        return list(step.results)
+
+    def ring(self, agent: Thread, step: Step, values: list[Any]) -> list[Any]:
+        """A ring is known by its number, and its tiles by that and their own."""
+        ring = step.results[0]
+        if ring not in self.rings:
+            tiles = ring_tiles(step.op.results[0])
+            how = ir.StringAttr(step.op.attributes["copies"]).value
+            self.rings[ring] = Ring(how, tiles[0].slots, tuple((ring, i) for i in range(len(tiles))))
+        return [ring]
+
+    def slot(self, agent: Thread, step: Step, values: list[Any]) -> list[Any]:
+        tile, number = values
+        return [(tile, number % int(step.op.operands[0].type.shape[0]))]
+
+    def put(self, agent: Thread, step: Step, values: list[Any]) -> None:
+        self._write(agent, step, values[1], self._instance(agent, step))
+
+    def mma(self, agent: Thread, step: Step, values: list[Any]) -> list[None]:
+        for tile in values[1:]:
+            self._read(agent, step, tile)
+        return [None]
+
+    def add_parts(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        """Its own memory, between barriers of its own."""
+        yield from self.barrier(agent, step, values)
+        yield from self.barrier(agent, step, values)
+        return [None]
+
+    def role(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
+        return [agent.role]
+
+    def _instance(self, agent: Thread, step: Step) -> tuple[int, int]:
+        """Which execution of an op this is: the same for both agents of a role."""
+        key = ("instance", id(step))
+        agent.turns[key] = agent.turns.get(key, 0) + 1
+        return id(step), agent.turns[key]
+
+    def _write(self, agent: Thread, step: Step, place: Any, instance: Any, copied: bool = False) -> None:
+        slot = self.slots.setdefault(place, Slot())
+        for access in (*slot.writes, *slot.reads):
+            if access.instance != instance and access.agent != agent.number and not access.before(agent.clock):
+                raise _unsafe(step, "it writes a slot that other threads may still read or write")
+            if access.lands is None and access.instance != instance:
+                raise _unsafe(step, "it writes a slot into which a copy is under way")
+        slot.writes = [access for access in slot.writes if access.instance == instance or not self._by_all(access)]
+        slot.reads = [access for access in slot.reads if not self._by_all(access)]
+        time = agent.clock[agent.number] + 1
+        slot.writes.append(Access(agent.number, time, instance, None if copied else 0, agent.groups))
+
+    def _by_all(self, access: Access) -> bool:
+        """Whether all know of it."""
+        return all(access.before(agent.clock) for agent in self.agents if agent.number != access.agent)
+
+    def _read(self, agent: Thread, step: Step, place: Any) -> None:
+        slot = self.slots.setdefault(place, Slot())
+        if not slot.writes:
+            raise _unsafe(step, "it reads a slot to which nothing has been written")
+        for access in slot.writes:
+            known = access.lands is not None if access.agent == agent.number else access.before(agent.clock)
+            if not known:
+                raise _unsafe(step, "it reads a slot of which what was written there may not be there yet")
+        slot.reads.append(Access(agent.number, agent.clock[agent.number] + 1, None))
+
+    # ---- order
+
+    def barrier(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        """Every thread of the block meets here, and knows of all that any of them has done."""
+        number = self.passed.get(agent.number, 0)
+        self.passed[agent.number] = number + 1
+        if len(self.meetings) <= number:
+            self.meetings.append({})
+        here = self.meetings[number]
+        here[agent.number] = (id(step), agent.tick())
+        while len(here) < len(self.agents):
+            yield f"barrier {number}"
+        if len({step for step, _ in here.values()}) > 1:
+            raise _unsafe(step, "threads meet at different barriers")
+        for _, clock in here.values():
+            agent.learn(clock)
+
+    def fill(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        ring, number, member = self.rings[values[0]], values[-1], ir.IntegerAttr(step.op.attributes["member"]).value
+        self._in_turn(agent, step, len(ring.tiles) * number + member, "fill")
+        if ring.how == BULK and member == 0:
+            while number >= ring.slots and not self._free(ring, number - ring.slots):
+                yield f"a slot for number {number} of a ring"
+            for clock in ring.released.get(number - ring.slots, {}).values():
+                agent.learn(clock)
+        if ring.how == ASYNC or agent.first:
+            place = ring.tiles[member], number % ring.slots
+            self._write(agent, step, place, self._instance(agent, step), copied=ring.how == ASYNC)
+        if member == len(ring.tiles) - 1:
+            agent.groups += 1
+            if ring.how == BULK and agent.first:
+                ring.filled[number] = agent.tick()
+
+    def _free(self, ring: Ring, number: int) -> bool:
+        """Whether all threads of all roles that have read from a ring have released a number."""
+        roles = {self.agents[reader].role for reader in ring.readers}
+        wanted = {agent.number for agent in self.agents if agent.role in roles}
+        return bool(wanted) and wanted <= set(ring.released.get(number, {}))
+
+    def wait(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        ring, number = self.rings[values[0]], values[1]
+        self._in_turn(agent, step, number, "wait")
+        ring.readers.add(agent.number)
+        if ring.how == BULK:
+            while number not in ring.filled:
+                yield f"number {number} of a ring to be filled"
+            agent.learn(ring.filled[number])
+        else:
+            self._land(agent, ir.IntegerAttr(step.op.attributes["ahead"]).value)
+        return [[(tile, number % ring.slots) for tile in ring.tiles]]
+
+    def member(self, agent: Thread, step: Step, values: list[Any]) -> list[Any]:
+        return [values[0][ir.IntegerAttr(step.op.attributes["member"]).value]]
+
+    def drain(self, agent: Thread, step: Step, values: list[Any]) -> None:
+        self._land(agent, 0)
+
+    def _land(self, agent: Thread, ahead: int) -> None:
+        """All of an agent's copies are there but the newest groups."""
+        time = agent.clock[agent.number] + 1
+        for slot in self.slots.values():
+            for access in slot.writes:
+                if access.agent == agent.number and access.lands is None and access.group < agent.groups - ahead:
+                    access.lands = time
+
+    def release(self, agent: Thread, step: Step, values: list[Any]) -> None:
+        ring, number = self.rings[values[0]], values[1]
+        self._in_turn(agent, step, number, "release")
+        if number not in ring.filled:
+            raise _unsafe(step, "it releases what has not been filled")
+        if agent.turns.get(("wait", step.operands[0]), 0) <= number:
+            raise _unsafe(step, "it releases what it has not waited for")
+        ring.released.setdefault(number, {})[agent.number] = agent.tick()
+
+    def _in_turn(self, agent: Thread, step: Step, number: int, what: str) -> None:
+        """Numbers, and in each of them members, come one after the other."""
+        key = (what, step.operands[0])
+        if number != agent.turns.get(key, 0):
+            raise _unsafe(
+                step, f"it skips numbers of a ring: {agent.turns.get(key, 0)} comes next, and this is {number}"
+            )
+        agent.turns[key] = number + 1
+
+    def check_end(self) -> None:
+        """Nothing is under way any more."""
+        for slot in self.slots.values():
+            if any(access.lands is None for access in slot.writes):
+                raise Unsafe("a copy into shared memory is under way when the program ends")
+        for ring in self.rings.values():
+            unread = [n for n in ring.filled if ring.how == BULK and not self._free(ring, n)]
+            if unread:
+                raise Unsafe(
+                    f"number {unread[0]} of a ring is filled, and not all who read it wait for it and release it"
+                )
+
+
+def _slots(op: ir.Operation) -> int:
+    """Of the tiles that an op makes."""
+    return ring_tiles(op.results[0])[0].slots if op.name == "tile.ring" else shared_tile(op.results[0]).slots
+
+
+def _unsafe(step: Step, says: str) -> Unsafe:
+    return Unsafe(f"{step.name}: {says}\n{step.op.location}")
