@@ -22,12 +22,15 @@
     (pass place-hand-kernels)
     (pass shard-decode))              ; {:when "always"} or "never" instead of by modelled cost
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
+    (pass choose-tiles)               ; kernels as tile programs: by `--schedules`
+    (pass lower-tiles)
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)
     (pass schedule-gpu-rows)
     (pass schedule-gpu-few-rows)
     (pass schedule-gpu-warpgroups)
-    (pass schedule-gpu-matrices)
+    (pass choose-tiles {:use "matmul" :copies "registers"})
+    (pass lower-tiles)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
     (pass schedule-gpu-flash-attention)
@@ -40,7 +43,8 @@
     (pass schedule-gpu-rows)
     (pass schedule-gpu-few-rows)
     (pass schedule-gpu-warpgroups)
-    (pass schedule-gpu-matrices)
+    (pass choose-tiles {:use "matmul" :copies "registers"})
+    (pass lower-tiles)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
     (pass schedule-generic)

@@ -1,0 +1,298 @@
+"""Tile programs: what they mean by numpy, as machine code on emulators, as text, and which of them are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from emulated_products import check, on_emulated_amd, on_emulated_cuda
+from random_products import RandomProduct, random_product
+from tile_programs import WAYS, Way, kernel_of, memory_of, plain
+
+from lispgpt.base.errors import UserError
+from lispgpt.cli.kernel_report import kernel_table
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.passes import tile
+from lispgpt.passes.pipeline import Runner
+from lispgpt.passes.targets import find_target
+from lispgpt.passes.tile.check_types import Unsafe
+from lispgpt.passes.tile.evaluate import reference
+from lispgpt.passes.tile.interpret import interpret
+from lispgpt.passes.tile.verify import verify
+from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
+
+
+def sizes(rng: np.random.Generator) -> tuple[int, int, int]:
+    """Rows, columns and sums that fill neither the last tile nor the last step; sums in pieces of eight."""
+    return int(rng.integers(8, 150)), int(rng.integers(8, 150)), 8 * int(rng.integers(1, 40))
+
+
+def interpreted(way: Way, product: RandomProduct, folder: Path, seed: int) -> None:
+    """Check that a program is safe and that numpy makes of it what float64 makes of the kernel's tensors, and both what
+    the product is."""
+    values = product.values(np.random.default_rng(seed))
+    with new_context(), ir.Location.unknown():
+        module = way.module(product, folder)
+        kernel = kernel_of(module)
+        verify(kernel, find_target(way.target))
+        memory = memory_of(kernel, values)
+        (exact,), (found,) = reference(kernel, memory), interpret(kernel, memory, np.random.default_rng(seed))
+    result = [product.sizes[i] for i in product.result]
+    check(exact.reshape(result), product, values, 1e-12, f"the reference, seed {seed}")
+    check(found.reshape(result), product, values, 1e-6 if "f32" not in product.dtypes else 3e-5, f"seed {seed}")
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_numpy_makes_of_a_program_what_float64_makes_of_its_kernel(name: str, tmp_path: Path) -> None:
+    rng = seeded.rng()
+    interpreted(WAYS[name], plain(*sizes(rng)), tmp_path, int(rng.integers(1 << 30)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in WAYS if name != "boxes"])
+def test_random_products(name: str, tmp_path: Path) -> None:
+    """Of every layout, which are brought through registers where copies cannot, and of F32 in parts."""
+    rng = seeded.rng()
+    for number in range(40):
+        product = random_product(rng, {"b": 4, "r": 90, "c": 90, "k": 200}, int(rng.choice([1, 8])))
+        if min(product.extent("r"), product.extent("c")) > 1:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            interpreted(WAYS[name], product, folder, int(rng.integers(1 << 30)))
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_chips_make_the_same_of_it(name: str, tmp_path: Path) -> None:
+    way, rng = WAYS[name], seeded.rng()
+    product = plain(*sizes(rng))
+    values = product.values(rng)
+    artifact, _ = compile_request(way.request(product, tmp_path), Observer())
+    assert [facts.get("tiles") for facts in artifact.kernels.values()] == ["fixed"]
+    amd = way.target.startswith("rocm")
+    found = on_emulated_amd(product, values, artifact) if amd else on_emulated_cuda(artifact, values)
+    check(found, product, values, 1e-6, f"{name}: {product}")
+
+
+INSTRUCTIONS = {"pieces": "cp.async.cg.shared.global", "boxes": "wgmma.mma_async.sync.aligned.m64n64k16"}
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_tiles_come_by_the_chips_own_copies(name: str, tmp_path: Path) -> None:
+    assert INSTRUCTIONS[name] in emit(WAYS[name].request(plain(64, 64, 128), tmp_path), "asm", Observer())
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_dump_goes_back_in(name: str, tmp_path: Path) -> None:
+    way = WAYS[name]
+    with new_context() as context, ir.Location.unknown():
+        first = way.module(plain(40, 40, 104), tmp_path)
+        again = ir.Module.parse(str(first), context)
+        texts = []
+        for module in (first, again):
+            pipeline = read_pipeline(pipeline_path("gpu"))
+            start = [call.name for call in pipeline.calls].index("lower-tiles")
+            Runner(find_target(way.target)).run(module, pipeline.after(start).before(1))
+            texts.append(str(module))
+    assert texts[0] == texts[1] and "tile." not in texts[0]
+
+
+# ---- programs that a chip may not run
+
+Change = Callable[[str, np.random.Generator], str]
+
+
+def without(pattern: str) -> Change:
+    """A program that lacks one of the ops that match."""
+
+    def change(text: str, rng: np.random.Generator) -> str:
+        places = list(re.finditer(rf"^ *{pattern}.*\n", text, re.MULTILINE))
+        gone = places[rng.integers(len(places))]
+        return text[: gone.start()] + text[gone.end() :]
+
+    return change
+
+
+def moved(pattern: str, ahead_of: str) -> Change:
+    """A program in which an op comes ahead of another."""
+
+    def change(text: str, rng: np.random.Generator) -> str:
+        (op,) = re.finditer(rf"^ *{pattern}.*\n", text, re.MULTILINE)
+        (target,) = re.finditer(rf"^.*{ahead_of}.*\n", text, re.MULTILINE)
+        assert target.start() < op.start()
+        return text[: target.start()] + op[0] + text[target.start() : op.start()] + text[op.end() :]
+
+    return change
+
+
+def shifted(pattern: str) -> Change:
+    """A program in which the number that an op names is another."""
+
+    def change(text: str, rng: np.random.Generator) -> str:
+        places = list(re.finditer(rf"^( *)(.*{pattern}\(.*)(%\w+)(\) .*)\n", text, re.MULTILINE))
+        place = places[rng.integers(len(places))]
+        indent, before, number, after = place.groups()
+        by = int(rng.choice([1, 3]))
+        lines = f"{indent}%by = arith.constant {by} : index\n{indent}%off = arith.addi {number}, %by : index\n"
+        return text[: place.start()] + f"{lines}{indent}{before}%off{after}\n" + text[place.end() :]
+
+    return change
+
+
+def replaced(pattern: str, by: Callable[[re.Match[str], np.random.Generator], str]) -> Change:
+    """A program in which one of the places that match is something else."""
+
+    def change(text: str, rng: np.random.Generator) -> str:
+        places = list(re.finditer(pattern, text))
+        place = places[rng.integers(len(places))]
+        return text[: place.start()] + by(place, rng) + text[place.end() :]
+
+    return change
+
+
+def other_number(place: re.Match[str], rng: np.random.Generator) -> str:
+    before, number = place.groups()
+    return f"{before}{int(number) + int(rng.choice([-1, 1, 2]))}"
+
+
+SWIZZLE = replaced(r"swizzle = (\d+)", lambda place, _: f"swizzle = {0 if place[1] == '128' else 128}")
+TYPES = replaced(r"(memref<(?:\dx)?1x)(32|64)(?=x)", lambda place, _: f"{place[1]}{int(place[2]) + 16}")
+CHANGES: dict[str, dict[str, Change]] = {
+    "one slot": {"barrier": without("gpu.barrier"), "swizzle": SWIZZLE, "types": TYPES},
+    "two slots": {
+        "barrier": without("gpu.barrier"),
+        "slot": shifted(r"tile\.slot\""),
+        "swizzle": SWIZZLE,
+        "types": TYPES,
+    },
+    "pieces": {
+        "barrier": without("gpu.barrier"),
+        "drain": without(r'"tile\.drain"'),
+        "fill": without(r'"tile\.fill"'),
+        "groups": replaced(
+            r"(ahead = )(\d)", lambda place, rng: f"{place[1]}{int(place[2]) + int(rng.integers(1, 3))}"
+        ),
+        "numbers": shifted(r"tile\.(?:wait|fill)\""),
+        "swizzle": SWIZZLE,
+        "types": TYPES,
+    },
+    "boxes": {
+        "release": without(r'"tile\.release"'),
+        "early release": moved(r'"tile\.release"', r"tile\.mma"),
+        "fill": without(r'"tile\.fill"'),
+        "numbers": shifted(r"tile\.(?:wait|fill|release)\""),
+        "bound": replaced(r"(%c)(\d)(?=(?:_\d+)? step)", lambda place, _: "%short"),
+        "swizzle": SWIZZLE,
+        "types": TYPES,
+    },
+}
+MUTANTS = [(name, kind) for name, kinds in CHANGES.items() for kind in kinds]
+
+
+def refused(name: str, kind: str, text: str, rng: np.random.Generator, context: ir.Context) -> None:
+    changed = CHANGES[name][kind](text, rng)
+    if kind == "bound":
+        place = changed.index('"tile.ring"')
+        start = changed.rindex("\n", 0, place) + 1
+        changed = f"{changed[:start]}    %short = arith.constant 3 : index\n{changed[start:]}"
+    assert changed != text
+    try:
+        module = ir.Module.parse(changed, context)
+    except ir.MLIRError:
+        return  # MLIR's own verifier has refused it
+    with pytest.raises(Unsafe):
+        verify(kernel_of(module), find_target(WAYS[name].target))
+        print(changed)
+
+
+@pytest.mark.parametrize(("name", "kind"), MUTANTS)
+def test_no_unsafe_program_is_taken(name: str, kind: str, tmp_path: Path) -> None:
+    rng = seeded.rng()
+    with new_context() as context, ir.Location.unknown():
+        text = str(WAYS[name].module(plain(40, 40, 6 * WAYS[name].step + 8), tmp_path))
+        for _ in range(3):
+            refused(name, kind, text, rng, context)
+
+
+@pytest.mark.slow
+def test_none_of_a_thousand_unsafe_programs_is_taken(tmp_path: Path) -> None:
+    rng = seeded.rng()
+    for name, kinds in CHANGES.items():
+        for steps in (4, 7, 40):
+            with new_context() as context, ir.Location.unknown():
+                text = str(WAYS[name].module(plain(40, 40, steps * WAYS[name].step + 8), tmp_path))
+                for kind in kinds:
+                    for _ in range(20):
+                        refused(name, kind, text, rng, context)
+
+
+def test_a_refusal_says_what_is_wrong_and_where(tmp_path: Path) -> None:
+    with new_context() as context, ir.Location.unknown():
+        text = str(WAYS["one slot"].module(plain(40, 40, 256), tmp_path))
+        module = ir.Module.parse(without("gpu.barrier")(text, seeded.rng()), context)
+        with pytest.raises(UserError, match=r"tile\.\w+: it (reads|writes) a slot"):
+            verify(kernel_of(module), find_target("rocm:gfx1151"))
+
+
+# ---- the language and the choice
+
+
+def test_what_no_chip_can_multiply_is_left_to_others(tmp_path: Path) -> None:
+    """F32 numbers, which no copy splits, for instructions that read what copies bring."""
+    request = WAYS["boxes"].request(plain(40, 40, 64, ("f32", "bf16")), tmp_path)
+    (facts,) = compile_request(request, Observer())[0].kernels.values()
+    assert "tiles" not in facts
+
+
+def test_a_report_names_the_schedule(tmp_path: Path) -> None:
+    product = plain(40, 40, 64)
+    for request, name in (
+        (Request(product.write(tmp_path), "rocm:gfx1151"), "matmul"),
+        (WAYS["one slot"].request(product, tmp_path), "fixed"),
+    ):
+        artifact, _ = compile_request(request, Observer())
+        assert f"is written by the schedule {name}" in kernel_table(artifact, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("(tile.mma p sums a b)", "(tile.mma p a b sums)", "`tile.mma` wants a register tile here"),
+        ("{:takes true}", "{:takes 3}", "`:takes` is true or false"),
+        ("{:takes true}", "{:when true}", "options are {:takes expression}"),
+        ("(schedule fixed [p]", "(schedule fixed [p q]", "a schedule is"),
+        ("[columns step])", "[columns 0])", r"`tile.box` wants \[rows columns\] here"),
+    ],
+)
+def test_what_is_wrong_with_a_schedule_is_said_at_its_place(before: str, after: str, says: str, tmp_path: Path) -> None:
+    way, product = WAYS["one slot"], plain(40, 40, 64)
+    request = way.request(product, tmp_path)
+    path = request.schedules[0]
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(UserError, match=says) as found:
+        compile_request(request, Observer())
+    assert found.value.span is not None and found.value.span.source.name == str(path)
+
+
+def test_the_pages_example_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    page = tile.__doc__ or ""
+    start = page.index("    (schedule mine")
+    (tmp_path / "mine.lisp").write_text(page[start : page.index("\n\n", start)])
+    product, rng = plain(70, 70, 72), seeded.rng()
+    request = Request(product.write(tmp_path), "rocm:gfx1151", schedules=[tmp_path / "mine.lisp"])
+    artifact, _ = compile_request(request, Observer())
+    assert [facts["tiles"] for facts in artifact.kernels.values()] == ["mine"]
+    values = product.values(rng)
+    check(on_emulated_amd(product, values, artifact), product, values, 1e-6, "mine")
+
+
+def test_a_schedule_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    pipeline = tmp_path / "mine.lisp"
+    pipeline.write_text(pipeline_path("gpu").read_text().replace('"matmul"', '"matmull"'))
+    with pytest.raises(UserError, match=r"there is no schedule 'matmull' \(there are: matmul\)"):
+        compile_request(Request(plain(8, 8, 8).write(tmp_path), "rocm:gfx1151", pipeline=pipeline), Observer())
