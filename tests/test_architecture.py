@@ -30,6 +30,7 @@ ARROWS = {
     "execution": {"base", "compiler", "runtime"},
     "api": {"base", "compiler", "execution", "runtime"},
     "checking": {"base", "compiler", "execution", "runtime"},
+    "reference": {"base", "language", "passes", "pipelines", "runtime"},
     "bench": {"base", "execution", "passes", "runtime"},
     "training": {"base", "compiler", "execution", "runtime"},
     "chat": {"base", "runtime"},

@@ -22,7 +22,21 @@ import recorded_folders
 from gguf_files import write_gguf
 
 ROOT = Path(__file__).resolve().parent.parent
-SUFFIXES = (".py", ".lisp", ".lark", ".mlir", ".typed", ".json", ".jsonl", ".txt", ".safetensors", ".md")
+SUFFIXES = (
+    ".py",
+    ".lisp",
+    ".lark",
+    ".mlir",
+    ".typed",
+    ".json",
+    ".jsonl",
+    ".txt",
+    ".safetensors",
+    ".md",
+    ".html",
+    ".css",
+    ".js",
+)
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 RUNTIME = ("click", "numpy", "safetensors", "tokenizers")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from lispgpt.cli.repl import is_complete
+from lispgpt.cli.repl import Session, is_complete
+from lispgpt.cli.repl_doc import completions
+from lispgpt.ir.mlir import ir, new_context
 
 
 def answers(text: str) -> list[str]:
@@ -111,3 +114,31 @@ def test_a_warning_is_shown_once() -> None:
         (+ 1 1)""")
     assert told[0] == "input 2:1:27: warning: the format asks for 0 arguments and gets 1; the last are not printed"
     assert told[-1] == "2" and "\n".join(told).count("warning") == 1
+
+
+def test_names_are_explained_and_an_entry_is_shown_beside_loose_ops() -> None:
+    told = "\n".join(
+        answers("""(doc contract)
+        (defn f [x] (* 2 x))
+        (doc f)
+        ,source relu
+        (apropos "arena" "bytes")
+        (doc nosuchname)
+        (cast 3 f32)
+        (entry e [(x [4] f32)] (f x))
+        ,entry e
+        (def doc 3)
+        doc
+    """)
+    )
+    assert told.startswith("(contract [n o] x [n k] w [o k])    (form)")
+    assert "(defn f [x] (* 2 x))" in told and "(defn relu [x] (max x 0.0))" in told
+    assert "plan-arena" in told and "the reference has no `nosuchname`" in told
+    assert "func.func @e" in told and told.endswith("\n3")
+
+
+def test_names_complete() -> None:
+    with new_context(), ir.Location.unknown():
+        session = Session(Path(), print)
+        assert "contract" in completions(session.environment, "(+ 1 (contr")
+        assert completions(session.environment, "(") == []

@@ -20,7 +20,7 @@ from lispgpt.bench.comparison import Comparison, assumptions, compare
 from lispgpt.bench.comparison import table as kernel_table
 from lispgpt.bench.measures import Bench, Measure, table
 from lispgpt.bench.processes import measure_whole
-from lispgpt.cli.options import PATH, guarded, parse_settings, precision_option
+from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.compiler.folders import PROGRAMS, is_folder
 from lispgpt.runtime.checkpoints.make import make
@@ -55,7 +55,7 @@ DEFAULT = PROGRAMS / "gpt2_generate.lisp"
     help="The interpreter that may have torch and transformers, or llama_cpp and gguf (default: this one).",
 )
 @click.option("--json", "json_", type=PATH, help="Also write the figures to this file.")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 @click.pass_context
 @guarded
 def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:

@@ -10,7 +10,7 @@ import click
 
 from lispgpt.base.folders import cache_folder
 from lispgpt.cli.launched import options as device_options
-from lispgpt.cli.options import PATH, guarded, parse_settings, precision_option, together
+from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option, together
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.training.evaluation import evaluate as evaluate_model
 
@@ -28,7 +28,7 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 @precision_option()
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @device_options
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 @guarded

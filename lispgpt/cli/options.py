@@ -19,6 +19,14 @@ from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
 
 PATH = click.Path(path_type=Path)
+FORMAT = click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text to read, or json for programs.",
+)
 COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 

@@ -14,6 +14,8 @@ import click
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.base.reading import LARGEST
 from lispgpt.base.source import Source, Span
+from lispgpt.cli import repl_doc
+from lispgpt.cli.doc import shown
 from lispgpt.cli.shown import show_value
 from lispgpt.ir.mlir import create_op, ir, new_context
 from lispgpt.language.core.values import describe
@@ -32,6 +34,7 @@ HELP = """Type a form and see its value; a value that exists at run time only is
   ,ir      the module so far          ,ir NAME   one function of it
   ,run     compile the module and run its main, or its loose ops in order
   ,names   what you have defined      ,entry NAME 16   an entry for one sequence of 16 positions
+  ,doc NAME    what a name means      ,source NAME     its definition      ,about WORD   names by words
   ,reset   start again
   ,help    this                       ,quit      leave (or end the input)
 A form may take several lines: it ends where its brackets close."""
@@ -73,7 +76,8 @@ class Session:
             if text.strip().startswith(","):
                 return self._command(text.strip()[1:])
             for form in read(Source(f"input {self.inputs}", text)):
-                self._evaluate(form)
+                answer = repl_doc.asked_in(form, self.environment)
+                self._evaluate(form) if answer is None else self.write(answer)
         except UserError as error:
             self.write(error.render())
         except RecursionError:
@@ -133,6 +137,9 @@ class Session:
         name, _, argument = text.partition(" ")
         commands = {"ir": self._ir, "run": self._run, "names": self._names, "entry": self._entry}
         commands["reset"] = lambda _: self.start()
+        commands["doc"] = lambda name: self.write(repl_doc.explain(self.environment, name))
+        commands["source"] = lambda name: self.write(repl_doc.source(self.environment, name))
+        commands["about"] = lambda words: self.write(shown(tuple(words.split()), about=True))
         if name in ("quit", "q", "exit"):
             return False
         if name in commands:
@@ -248,9 +255,25 @@ def repl(ctx: click.Context) -> None:
         _keep_history(ctx)
     with new_context(), ir.Location.unknown():
         session = Session(Path.cwd(), click.echo)
+        if at_keyboard:
+            _complete(session)
         for text in inputs(at_keyboard):
             if not session.enter(text):
                 break
+
+
+def _complete(session: Session) -> None:
+    """Have the tab key complete names, where Python has readline."""
+    with suppress(ImportError):
+        import readline
+
+        def complete(word: str, number: int) -> str | None:
+            found = repl_doc.completions(session.environment, word)
+            return found[number] if number < len(found) else None
+
+        readline.set_completer_delims(" \t\n()[]{}'`~\"")
+        readline.set_completer(complete)
+        readline.parse_and_bind("tab: complete")
 
 
 def _keep_history(ctx: click.Context) -> None:

@@ -17,6 +17,7 @@ from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
 from lispgpt.cli.options import (
     COMMAND_LINE,
+    FORMAT,
     PATH,
     all_of,
     compile_options,
@@ -55,7 +56,7 @@ OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "prin
 @click.option("--tokenizer", "tokenizer_path", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
 @all_of(prompt_options() + sampling_options())
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 @click.option("--stats", is_flag=True, help="Print times and memory bandwidth to standard error.")
 @click.option(
     "--profile",

@@ -23,7 +23,9 @@ def tokenizer() -> None:
 @tokenizer.command("train")
 @click.argument("texts", type=PATH, nargs=-1, required=True)
 @click.option("--vocab-size", type=click.IntRange(1), default=5000, show_default=True, help="Tokens, at least 257.")
-@click.option("-o", "output", type=PATH, default=Path("tokenizer.json"), show_default=True)
+@click.option(
+    "-o", "output", type=PATH, default=Path("tokenizer.json"), show_default=True, help="The vocabulary to write."
+)
 def train(texts: tuple[Path, ...], vocab_size: int, output: Path) -> None:
     """Make a byte-level byte-pair vocabulary of TEXTS (files, JSON lines, folders), as a tokenizer.json."""
     from lispgpt.runtime.tokenizers.training import train_tokenizer

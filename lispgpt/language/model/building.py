@@ -155,7 +155,8 @@ def _attributes(
 ) -> dict[str, Any]:
     stem = "_".join([entry.name, *(f"{name}{size}" for name, size in sizes.items())])
     stem = "".join(c if c.isalnum() else "_" for c in stem)
-    taken = {op.operation.attributes["sym_name"].value for op in evaluator.builder.module.body.operations}
+    names = (op.operation.attributes.get("sym_name") for op in evaluator.builder.module.body.operations)
+    taken = {name.value for name in names if name is not None}
     symbol = next(name for name in (f"{stem}{n or ''}" for n in range(len(taken) + 1)) if name not in taken)
     return {
         "sym_name": ir.StringAttr.get(symbol),

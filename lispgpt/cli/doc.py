@@ -1,0 +1,87 @@
+"""`lispgpt doc`: what a name means, and the whole reference as pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from lispgpt.cli.main import COMMANDS
+from lispgpt.cli.options import PATH
+from lispgpt.reference import language, machinery
+from lispgpt.reference.entry import KINDS, Entry, apropos, find
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """All that there is."""
+    every = (language.forms, language.library, machinery.passes, machinery.targets, machinery.devices, commands)
+    return tuple(entry for kind in every for entry in kind())
+
+
+def commands() -> Iterator[Entry]:
+    """One for each command, and for each of its flags."""
+    for name, (module, attribute, summary) in COMMANDS.items():
+        command: click.Command = getattr(import_module(module), attribute)
+        inner = command.commands.values() if isinstance(command, click.Group) else ()
+        yield from (_of_command(f"lispgpt {name}", command, summary), *_flags(f"lispgpt {name}", command))
+        for each in inner:
+            whole = f"lispgpt {name} {each.name}"
+            yield from (_of_command(whole, each, ""), *_flags(whole, each))
+
+
+def _arguments(command: click.Command) -> list[str]:
+    return [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
+
+
+def _of_command(name: str, command: click.Command, summary: str) -> Entry:
+    text = "\n\n".join(part for part in (summary, " ".join((command.help or "").split())) if part)
+    flags = tuple(f"{name} {max(p.opts, key=len)}" for p in command.params if isinstance(p, click.Option))
+    return Entry(
+        name, "command", " ".join([name, *_arguments(command), "[OPTIONS]"]), text, f"{name} --help", related=flags
+    )
+
+
+def _flags(name: str, command: click.Command) -> Iterator[Entry]:
+    for option in command.params:
+        if not isinstance(option, click.Option):
+            continue
+        flag = max(option.opts, key=len)
+        value = "" if option.is_flag or option.count else f" {option.make_metavar(click.Context(command))}"
+        text = " ".join((option.help or "").split())
+        signature = f"{' or '.join(option.opts)}{value}"
+        example = " ".join([name, *_arguments(command), f"{flag}{value}"])
+        yield Entry(f"{name} {flag}", "flag", signature, text, example, "", (name,))
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--site", type=PATH, help="Write the reference and the guide as pages into this folder.")
+@click.option("--about", is_flag=True, help="List what has all these words in its name or text.")
+def doc(names: tuple[str, ...], site: Path | None, about: bool) -> None:
+    """Say what NAME is: a form, a function of the library, a pass, a target, a command or a flag.
+
+    Without one, say how many there are of each kind.
+    """
+    if site is not None:
+        from lispgpt.reference.site import write_site
+
+        click.echo(f"{write_site(site, entries())}: open this page")
+    elif not names:
+        for kind in KINDS:
+            own = [entry.name for entry in entries() if entry.kind == kind]
+            click.echo(f"{kind:8} {len(own):4}  {', '.join(own[:6])}, …")
+        click.echo("lispgpt doc NAME says what one is; --about WORD finds them by words; --site DIR writes pages.")
+    else:
+        click.echo(shown(names, about))
+
+
+def shown(names: tuple[str, ...], about: bool = False) -> str:
+    """Entries in full by their names, or a line for each that has all words."""
+    if about:
+        found = apropos(entries(), names)
+        return "\n".join(f"{entry.name:28} {entry.summary}" for entry in found) or f"nothing has {' '.join(names)!r}"
+    return "\n\n".join(entry.render() for name in (" ".join(names),) for entry in find(entries(), name))

@@ -1,0 +1,1 @@
+"""What there is by name, from its source: forms, the library's functions, passes, targets, devices, commands, flags."""
