@@ -15,7 +15,8 @@
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       proj-w "self_attn.o_proj.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
-(gguf ["olmo"] {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
+(gguf ["olmo"] {:requires {"attention.layer_norm_epsilon" 1e-5}
+                :rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
 (weights
   (wte [vocab width] weight-type)

@@ -22,7 +22,7 @@
       norm1-w "post_attention_layernorm.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight"
       norm2-w "post_feedforward_layernorm.weight")))
-(gguf ["olmo2"])
+(gguf ["olmo2"] {:kinds {"olmo2 with attention.sliding_window" "olmo3"}})
 
 (def queries (* heads head-width))
 (def keys (* kv-heads head-width))

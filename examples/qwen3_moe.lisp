@@ -24,7 +24,7 @@
       dense-gate-w "mlp.gate_proj.weight"  dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight"
       router-w "mlp.gate.weight"  gate-w "mlp.experts.*.gate_proj.weight"
       up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight")))
-(gguf ["qwen3moe"])
+(gguf ["qwen3moe"] {:settings {"norm_topk_prob" true}})
 (defn sparse? [l] (has-experts l sparse-step dense-layers))
 (weights (wte [vocab width] weight-type)
   (per layers

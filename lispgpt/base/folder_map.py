@@ -53,12 +53,18 @@ class Gguf:
     """How a model's GGUF files differ from its folders, where tensors' names and settings are but llama.cpp's.
 
     types: what general.architecture may say; "llama with expert_count" stands for files that have that setting, too.
-    rows: by a part of tensors' names in folders.  added: what files' values are larger by, likewise.
+    rows: by a part of tensors' names in folders.  added: what files' values are larger by, likewise.  requires: values
+    that settings must have where a file says them, which change nothing then.  kinds: of files of some of the types,
+    what config.json would have as model_type; of others it is the type, or the first that the program is for.
+    settings: what config.json would have that files do not say, since it is so of all that there are.
     """
 
     types: tuple[str, ...] = ()
     rows: Mapping[str, Rows] = field(default_factory=dict)
     added: Mapping[str, float] = field(default_factory=dict)
+    requires: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,9 @@ class FolderMap:
                     tuple(data["gguf"]["types"]),
                     {k: Rows(tuple(r["sizes"]), tuple(r["order"])) for k, r in data["gguf"]["rows"].items()},
                     {key: float(value) for key, value in data["gguf"]["added"].items()},
+                    {key: tuple(values) for key, values in data["gguf"].get("requires", {}).items()},
+                    dict(data["gguf"].get("kinds", {})),
+                    dict(data["gguf"].get("settings", {})),
                 ),
                 tuple(data.get("some", ())),
             )
@@ -114,5 +123,11 @@ def _is_sound(found: FolderMap) -> bool:
     patterns = [pattern for several in found.weights.values() for pattern in several]
     counts = all(type(p.multiple) is int and 0 < p.multiple < MOST for p in patterns)
     counts &= all(sorted(rows.order) == list(range(len(rows.sizes))) for rows in found.gguf.rows.values())
-    texts += found.gguf.types
+    texts += [
+        *found.gguf.types,
+        *found.gguf.requires,
+        *found.gguf.kinds,
+        *found.gguf.kinds.values(),
+        *found.gguf.settings,
+    ]
     return counts and all(isinstance(text, str) for text in [*texts, *(p.name for p in patterns)])

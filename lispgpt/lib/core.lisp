@@ -9,17 +9,23 @@
 (defn sum [x] (reduce + 0.0 x))
 (defn maximum [x] (reduce max -inf x))
 
-; [rows columns] -> the column of each row's largest element, the first of equals, as i32.
-(defn argmax [x]
+; [rows columns] -> the first column of each row of which (chosen x best) is true, best being the row's largest element
+; (NaN where one is that), as i32; 2147483647 where there is none.
+(defn first-chosen [x chosen]
   (let [[rows columns] (shape x)
         best (maximum x)
         none 2147483647]
     (reduce min none (tensor [r rows c columns]
-                       (select (= (at x r c) (at best r)) (cast c i32) none)))))
+                       (select (chosen (at x r c) (at best r)) (cast c i32) none)))))
 
-; logits [batch columns] -> [batch]; columns from vocab on are padding.
+; [rows columns] -> the column of each row's largest element, the first of equals, as i32; that of the first NaN where
+; there is one.
+(defn argmax [x]
+  (first-chosen x (fn [x best] (or (= x best) (!= x x)))))
+
+; logits [batch columns] -> [batch]; columns from vocab on are padding.  2147483647, which is no token, where one is NaN.
 (defn best-token [logits vocab]
-  (argmax (slice logits [0 0] [(dim logits 0) vocab])))
+  (first-chosen (slice logits [0 0] [(dim logits 0) vocab]) =))
 
 ; logits [batch columns] -> [batch] as before, and [batch 3] of i32: beside these tokens how many have as large a logit,
 ; and how far the next one below is, in sizes of the logits (their largest magnitude, on GPUs among chunks' best ones),
@@ -28,7 +34,7 @@
 (defn best-and-report [logits vocab]
   (let [rows (dim logits 0)
         seen (slice logits [0 0] [rows vocab])
-        token (argmax seen)
+        token (first-chosen seen =)
         best (maximum seen)
         below (maximum (tensor [r rows c vocab] (select (< (at seen r c) (at best r)) (at seen r c) -inf)))
         equals (reduce + 0 (tensor [r rows c vocab] (select (= (at seen r c) (at best r)) (: 1 i32) (: 0 i32))))

@@ -121,10 +121,10 @@
                      (> factor 1.0) (sqrt (+ 1.0 (/ (log factor) (log original))))
                      :else 1.0)
         scale (if (= given 0.0) longer given)
-        turn (if long
-               (turning-through (long-angles positions pairs original))
-               (turning-by positions pairs (configured-frequency pairs)))]
-    (if (= scale 1.0) turn (fn [x] (turn (* x scale))))))
+        angles (if long
+                 (long-angles positions pairs original)
+                 (rotary-angles positions pairs (configured-frequency pairs)))]
+    (turning-through angles scale)))
 
 ; What DeepSeek's models multiply scores by beside that, as the program's config says
 (defn longer-scores []
@@ -142,9 +142,11 @@
 (defn turning-by [positions pairs frequency]
   (turning-through (rotary-angles positions pairs frequency)))
 
-; the same through angles [rows pairs]
-(defn turning-through [angles]
-  (let [[cosine sine] [(cos angles) (sin angles)]]
+; the same through angles [rows pairs], by which what is turned becomes larger
+(defn turning-through [angles & larger]
+  (let [scale (if (> (count larger) 0) (nth larger 0) 1.0)
+        scaled (fn [x] (if (= scale 1.0) x (* x scale)))
+        [cosine sine] [(scaled (cos angles)) (scaled (sin angles))]]
     (fn [x] (rotate x cosine sine))))
 
 ; x [rows heads size] with its first `turned` columns, of which neighbours are pairs, in the order of halves: scores stay

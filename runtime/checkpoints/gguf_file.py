@@ -18,13 +18,14 @@ from lispgpt.base.dtypes import DTYPES
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedFile
+from lispgpt.runtime.checkpoints.gguf_positions import FREQUENCIES, LONG, SHORT
 from lispgpt.runtime.checkpoints.gguf_settings import config_of, rows_of
 from lispgpt.runtime.checkpoints.mapped_folder import assemble, read_settings
+from lispgpt.runtime.checkpoints.numbers import widened
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
 from lispgpt.runtime.gguf.header import MAGIC, Header, TensorPlace, read_header
 
-FORMAT = "gguf"
-FREQUENCIES = "rope_freqs.weight"
+FORMAT, DIVISORS = "gguf", (FREQUENCIES, LONG, SHORT)
 PART = re.compile(r"(?P<name>.*)-00001-of-(?P<count>[0-9]{5})\.gguf")
 READABLE = (
     "f32",
@@ -53,8 +54,8 @@ def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
         if place.kind not in READABLE:
             known = ", ".join(READABLE)
             raise UserError(f"{path}: tensor {place.name!r} is of type {place.kind}; known are {known}")
-    frequencies = _array(*tensors[FREQUENCIES]).astype(np.float32) if FREQUENCIES in tensors else None
-    data = config_of(header, {name: place.shape for name, (_, place) in tensors.items()}, frequencies)
+    divisors = {name: _divisors(path, *tensors[name]) for name in DIVISORS if name in tensors}
+    data = config_of(header, {name: place.shape for name, (_, place) in tensors.items()}, divisors, names)
     config = read_settings(path, data, names)
     stored = dict(_stored(header, names, config.get("layers", 1), tensors, data))
     # Matrices are (out, in) in all of these files.
@@ -84,11 +85,19 @@ def _array(file: MappedFile, place: TensorPlace) -> np.ndarray:
     return file.array(place.offset, (*place.shape[:-1], place.shape[-1] // block), place.kind)
 
 
+def _divisors(path: Path, file: MappedFile, place: TensorPlace) -> np.ndarray:
+    """What rotary frequencies are divided by; UserError where that is no list of numbers above 0."""
+    values = widened(_array(file, place), place.kind).astype(np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all() or values.min() <= 0:
+        raise UserError(f"{path} is damaged: tensor {place.name!r} should be numbers above 0")
+    return values
+
+
 def _stored(
     header: Header, names: FolderMap, layers: int, tensors: dict[str, tuple[MappedFile, TensorPlace]], data: dict
 ) -> Iterator[tuple[str, Stored]]:
     """The tensors by the names that they have in folders; those that no program's weight is have their own."""
-    known, used = _table(header, layers), {FREQUENCIES}
+    known, used = _table(header, layers), set(DIVISORS)
     patterns = [pattern for several in names.weights.values() for pattern in several]
     for pattern, layer in product(patterns, range(layers)):
         name = pattern.name.replace("*", str(layer), 1)

@@ -14,77 +14,94 @@ import numpy as np
 
 from lispgpt.base.config_json import check_one
 from lispgpt.base.errors import UserError
+from lispgpt.base.folder_map import FolderMap
+from lispgpt.runtime.checkpoints.gguf_keys import NAMES, check_keys
+from lispgpt.runtime.checkpoints.gguf_positions import THETA, scaling_of
 from lispgpt.runtime.gguf.header import Header
 
-_NAMES = {
-    "context_length": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
-    "block_count": ("num_hidden_layers", "n_layer", "n_layers"),
-    "embedding_length": ("hidden_size", "n_embd", "d_model"),
-    "feed_forward_length": ("intermediate_size", "n_inner"),
-    "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
-    "attention.head_count_kv": ("num_key_value_heads",),
-    "attention.key_length": ("head_dim",),
-    "attention.layer_norm_rms_epsilon": ("rms_norm_eps",),
-    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
-    "attention.clamp_kqv": ("clip_qkv",),
-    "attention.scale": ("attention_multiplier",),
-    "embedding_scale": ("embedding_multiplier",),
-    "residual_scale": ("residual_multiplier",),
-    "logit_scale": ("logit_scale", "logits_scaling"),
-    "attention.sliding_window": ("sliding_window",),
-    "attn_logit_softcapping": ("attn_logit_softcapping",),
-    "final_logit_softcapping": ("final_logit_softcapping",),
-    "expert_count": ("num_local_experts", "num_experts"),
-    "expert_used_count": ("num_experts_per_tok",),
-    "expert_feed_forward_length": ("moe_intermediate_size",),
-    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
-    "use_parallel_residual": ("use_parallel_residual",),
-    "rope.freq_base": ("rope_theta",),
-    "rope.freq_base_swa": ("rope_local_base_freq",),
-}
-_SCALING = {
-    "type": "rope_type",
-    "factor": "factor",
-    "original_context_length": "original_max_position_embeddings",
-    "yarn_beta_fast": "beta_fast",
-    "yarn_beta_slow": "beta_slow",
-}
-LOW, HIGH = 1.0, 4.0
-"""Of all models with Llama 3.1's rotary frequencies; files have but what they come to."""
+WINDOW, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 
 
-def config_of(header: Header, shapes: Mapping[str, tuple[int, ...]], frequencies: np.ndarray | None) -> dict[str, Any]:
+def config_of(
+    header: Header,
+    shapes: Mapping[str, tuple[int, ...]],
+    divisors: Mapping[str, np.ndarray] | None = None,
+    names: FolderMap | None = None,
+) -> dict[str, Any]:
     """What config.json would have.
 
-    shapes: of all tensors.  frequencies: the tensor of what rotary frequencies are divided by, if there is one.
+    shapes: of all tensors.  divisors: the tensors of what rotary frequencies are divided by, those that are there.
+    names: of the program, which has to account for every setting.
     """
     kind = header.architecture
-    data = {key.removeprefix(f"{kind}."): value for key, value in header.metadata.items() if key.startswith(f"{kind}.")}
+    given = {k.removeprefix(f"{kind}."): v for k, v in header.metadata.items() if k.startswith(f"{kind}.")}
+    data = {key: value if key == PATTERN else _of_all_layers(value) for key, value in given.items()}
     if "token_embd.weight" not in shapes:
         raise UserError(f"{header.path} has no tensor 'token_embd.weight': is it a language model?")
     found: dict[str, Any] = {}
-    for key, names in _NAMES.items():
-        if _is_said(data.get(key)):
-            check_one(header.path, f"{kind}.{key}", data[key], names[0])
-            found |= dict.fromkeys(names, data[key])
+    for key, own in NAMES.items():
+        if _is_said(data.get(key)) and key not in (PATTERN, "rope.dimension_count", "rope.freq_base_swa"):
+            check_one(header.path, f"{kind}.{key}", data[key], own[0])
+            found |= {name: data[key] for name in own if "." not in name}
     if "num_attention_heads" in found:  # as many, where nothing else is said
         found.setdefault("num_key_value_heads", found["num_attention_heads"])
-    found["vocab_size"] = shapes["token_embd.weight"][0]
-    found["tie_word_embeddings"] = "output.weight" not in shapes
+    found |= _of_tensors(shapes) | _of_windows(header, data) | _of_positions(data, found)
+    if scaling := scaling_of(header, data, divisors or {}):
+        found["rope_scaling"] = scaling
+    if names is not None:
+        found |= {"model_type": _model_type(header, names), **names.gguf.settings}
+        check_keys(header, data, found, names)
+    return found
+
+
+def _of_all_layers(value: Any) -> Any:
+    """A value that is said for each layer, where all have the same."""
+    return value[0] if isinstance(value, list) and value and all(each == value[0] for each in value) else value
+
+
+def _of_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     biased = any(name.startswith("blk.0.attn_q") and name.endswith(".bias") for name in shapes)
-    found |= dict.fromkeys(("attention_bias", "use_qkv_bias", "qkv_bias", "use_bias"), biased)
-    found["attention_out_bias"] = "blk.0.attn_output.bias" in shapes
-    found["mlp_bias"] = "blk.0.ffn_down.bias" in shapes
-    found["use_qk_norm"] = found["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
+    return {
+        "vocab_size": shapes["token_embd.weight"][0],
+        "tie_word_embeddings": "output.weight" not in shapes,
+        **dict.fromkeys(("attention_bias", "use_qkv_bias", "qkv_bias", "use_bias"), biased),
+        "attention_out_bias": "blk.0.attn_output.bias" in shapes,
+        "mlp_bias": "blk.0.ffn_down.bias" in shapes,
+        **dict.fromkeys(("use_qk_norm", "qk_layernorm"), "blk.0.attn_q_norm.weight" in shapes),
+    }
+
+
+def _of_windows(header: Header, data: Mapping[str, Any]) -> dict[str, Any]:
+    """How far layers look back, null where nothing is said, and which do."""
+    pattern, layers = data.get(PATTERN), data.get("block_count")
+    found: dict[str, Any] = {} if _is_said(data.get(WINDOW)) else {"sliding_window": None}
+    if type(pattern) is int and type(layers) is int:
+        pattern = [not pattern or number % pattern < pattern - 1 for number in range(min(layers, 1 << 12))]
+    if pattern is not None:
+        if not isinstance(pattern, list) or len(pattern) != layers or not all(each in (0, 1) for each in pattern):
+            raise UserError(f"{header.path}: {header.architecture}.{PATTERN} is not one word for each of its layers")
+        found["layer_types"] = ["sliding_attention" if each else "full_attention" for each in pattern]
+    return found
+
+
+def _of_positions(data: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    own: dict[str, Any] = {"rope_theta": found.get("rope_theta", THETA)}
     size = data.get("attention.key_length") or _share(data)
     if size and "rope.dimension_count" in data:
-        found["partial_rotary_factor"] = found["rotary_pct"] = data["rope.dimension_count"] / size
-    scaling = {name: data[f"rope.scaling.{key}"] for key, name in _SCALING.items() if f"rope.scaling.{key}" in data}
-    if frequencies is not None:
-        scaling = _slowed(header, frequencies, float(data.get("rope.freq_base", 10000.0)))
-    if scaling.get("rope_type", "none") != "none":
-        found["rope_scaling"] = scaling
-    return found
+        own |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), data["rope.dimension_count"] / size)
+    if _is_said(data.get(WINDOW)) and "rope.freq_base_swa" in data:
+        near = data["rope.freq_base_swa"]
+        places = {"sliding_attention": {"rope_theta": near}, "full_attention": {"rope_theta": own["rope_theta"]}}
+        own |= {"rope_local_base_freq": near, "rope_parameters": places}
+    return own
+
+
+def _model_type(header: Header, names: FolderMap) -> str:
+    """What config.json would call the kind of model."""
+    fitting = [kind for kind in names.gguf.kinds if header.is_of(kind)]
+    if fitting:
+        return names.gguf.kinds[max(fitting, key=len)]
+    return header.architecture if header.architecture in names.types else names.types[0]
 
 
 def _is_said(value: Any) -> bool:
@@ -95,29 +112,6 @@ def _is_said(value: Any) -> bool:
 def _share(data: Mapping[str, Any]) -> int | None:
     width, heads = data.get("embedding_length"), data.get("attention.head_count")
     return width // heads if isinstance(width, int) and isinstance(heads, int) and heads else None
-
-
-def _slowed(header: Header, divisors: np.ndarray, theta: float) -> dict[str, Any]:
-    """The settings of Llama 3.1's rotary frequencies that come to these divisors; UserError where none do."""
-    given = divisors.astype(np.float64)
-    factor, pairs = float(given.max()), given.size
-    turns = theta ** (-np.arange(pairs) / pairs) / (2 * math.pi)
-    between = np.flatnonzero((given > 1.001) & (given < 0.999 * factor))
-    if factor > 1.001 and between.size:
-        kept = (1 / given[between] - 1 / factor) / (1 - 1 / factor)
-        original = round(float(np.median((LOW + kept * (HIGH - LOW)) / turns[between])))
-        share = np.clip((original * turns - LOW) / (HIGH - LOW), 0, 1)
-        if np.allclose(1 / (share + (1 - share) / factor), given, rtol=1e-2):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                "low_freq_factor": LOW,
-                "high_freq_factor": HIGH,
-                "original_max_position_embeddings": original,
-            }
-    if np.allclose(given, given[0], rtol=1e-3):
-        return {"rope_type": "linear", "factor": float(given[0])}
-    raise UserError(f"{header.path}: its rope_freqs.weight is not what Llama 3.1's frequencies are for any length")
 
 
 def rows_of(config: Mapping[str, Any], sizes: Sequence[int | str | None], rows: int, place: str) -> tuple[int, ...]:

@@ -172,3 +172,23 @@ def test_a_loop_may_end_before_a_tensor() -> None:
     n, k = sizes(5, 9)
     x, y = normal(n + 3, k), normal(n, k + 1)
     close(layer(f"(tensor [i {n} j {k}] (* (at x i j) (at y i j)))", x=x, y=y), x[:n] * y[:, :k])
+
+
+def test_argmax_is_the_first_of_the_largest_and_of_nans() -> None:
+    """As numpy's and torch's: what such an index reads is always there."""
+    for columns in (3, 8, 67):
+        x = seeded.rng().integers(-3, 3, (6, columns)).astype(np.float32)
+        x[1, columns // 2] = x[2, -1] = np.nan
+        x[3], x[4], x[5, 1:] = np.nan, -np.inf, np.nan
+        with np.errstate(invalid="ignore"):
+            expected = x.argmax(-1)
+        np.testing.assert_array_equal(layer("(argmax x)", x=x), expected)
+        np.testing.assert_array_equal(layer("(rows x (argmax (slice x [0 0] [6 3])))", x=x), x[x[:, :3].argmax(-1)])
+
+
+def test_experts_of_rows_without_a_best_score_are_experts() -> None:
+    scores = np.array([[1, 2, 3, 0], [np.nan, 1, 2, 3], [np.nan] * 4], np.float32)
+    text = "(require experts) (weights (x [3 4])) (entry f [tokens positions] (first (nth (best-experts x 2) 1)))"
+    unused = np.zeros(1, np.int32)
+    (second,) = run(text, [unused, unused, scores], [(1, 1)], "f_batch1_positions1")
+    assert second.tolist() == [1, 3, 1]

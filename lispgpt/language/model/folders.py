@@ -36,6 +36,7 @@ from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sym
 from lispgpt.language.reader.reader import read
 
 OPTIONS = ("prefix", "ignored", "requires", "rotary", "usual", "activation")
+GGUF_OPTIONS = ("rows", "added", "requires", "kinds", "settings")
 USUAL = {
     "vocab": Setting(("vocab_size",)),
     "context": Setting(("max_position_embeddings",)),
@@ -116,11 +117,17 @@ def parse_gguf(form: List) -> Gguf:
     types, *rest = form.items[1:]
     options = dict(_entries(rest[0])) if rest else {}
     for key in options:
-        if key not in ("rows", "added"):
-            raise UserError(f"`:{key}` is none of the options :rows, :added", rest[0].span)
-    rows = {name: _rows(value) for name, value in _entries(options["rows"])} if "rows" in options else {}
-    added = {name: _number(value) for name, value in _entries(options["added"])} if "added" in options else {}
-    return Gguf(_texts(types), rows, added)
+        if key not in GGUF_OPTIONS:
+            raise UserError(f"`:{key}` is none of the options :{', :'.join(GGUF_OPTIONS)}", rest[0].span)
+    values = {key: dict(_entries(value)) for key, value in options.items()}
+    return Gguf(
+        _texts(types),
+        {name: _rows(value) for name, value in values.get("rows", {}).items()},
+        {name: _number(value) for name, value in values.get("added", {}).items()},
+        {name: tuple(map(_scalar, _several(value))) for name, value in values.get("requires", {}).items()},
+        {name: _text(value) for name, value in values.get("kinds", {}).items()},
+        {name: _scalar(value) for name, value in values.get("settings", {}).items()},
+    )
 
 
 def _entries(form: Form) -> list[tuple[str, Form]]:
