@@ -100,7 +100,7 @@ def _write_state_at_positions(evaluator: Evaluator, form: Form, reference: Any, 
 
 def _outside_of_loops(evaluator: Evaluator, form: Form) -> None:
     """An error in the body of a loop or of a branch, whose values end with it."""
-    around = evaluator.builder.insertion.block.owner.name
+    around = evaluator.builder.insertion.block.owner.operation.name
     if around != "func.func":
         message = "what lasts is not changed inside a loop or a branch; carry its value through, and change it behind"
         evaluator.site.fail(message, form)
