@@ -3,7 +3,8 @@
 ; lispgpt run examples/alibi.lisp --checkpoint W.safetensors --prompt-tokens 1,2,3
 (require nn)
 
-(config vocab 512  context 128  layers 2  heads 4  width 64  hidden 256)
+(config vocab 512  context 128  layers 2  heads 4  width 64  hidden 256
+        cache-type f32)
 
 (weights
   (wte [vocab width] bf16)
@@ -16,7 +17,7 @@
     (out-w [width hidden] bf16) (out-b [width]))
   (normf-w [width]) (normf-b [width]))
 
-(state (kv [layers 2 heads context (/ width heads)] f32))
+(state (kv [layers 2 heads context (/ width heads)] cache-type))
 
 (defn attention-block [x l]
   (let [size (/ width heads)

@@ -4,7 +4,8 @@
 (config vocab 128256  context 262144  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  attention-layers []  expand 2
         groups 1  states 128  taps 4  mamba-heads 128  biased false  mlp-biased false  inner-biased false
-        conv-biased true  weight-type bf16)
+        conv-biased true  weight-type bf16
+        cache-type f32)
 (rotary-config)
 (hugging-face ["bamba"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -38,7 +39,7 @@
   (per layers :where (fn [l] (not (attends? l))) (in-w [given width] weight-type)  (out-w [width inner] weight-type)
     (when inner-biased (in-b [given]) (out-b [width]))  (conv-w [mixed 1 taps])  (when conv-biased (conv-b [mixed]))
     (dt-b [mamba-heads])  (a-log [mamba-heads])  (skip-w [mamba-heads])  (inner-w [inner] {:init 1})))
-(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] f32))
+(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] cache-type))
   (per layers :where (fn [l] (not (attends? l))) (before [batch (- taps 1) mixed])  (memory [batch inner states])))
 (defn layer [x l turn]
   (let [y (rms-norm x (norm1-w l) epsilon)

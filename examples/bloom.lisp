@@ -2,7 +2,8 @@
 ; in place of positions, and a norm over its embeddings.  lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
-(config vocab 250880  context 2048  layers 24  heads 16  width 1024  epsilon 1e-5  tied-head true  weight-type bf16)
+(config vocab 250880  context 2048  layers 24  heads 16  width 1024  epsilon 1e-5  tied-head true  weight-type bf16
+        cache-type f32)
 
 (hugging-face ["bloom"] {:prefix "transformer."
                          :requires {"apply_residual_connection_post_layernorm" false}}
@@ -34,7 +35,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 heads context size] f32))
+(state (kv [layers batch 2 heads context size] cache-type))
 
 (defn attend-block [x l]
   (let [n (dim x 0)

@@ -5,7 +5,8 @@
 
 (config vocab 256000  context 8192  layers 40  heads 64  kv-heads heads  width 8192  hidden 22528  biased false
         head-width (quot width heads)  epsilon 1e-5  tied-head true  logit-scale 0.0625  headed false
-        kind ""  window 4096  layer-types []  pattern 4  weight-type bf16)
+        kind ""  window 4096  layer-types []  pattern 4  weight-type bf16
+        cache-type f32)
 (rotary-config (if (= kind "cohere") 500000.0 10000.0))
 
 (hugging-face ["cohere" "cohere2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -34,7 +35,7 @@
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn windowed? [l] (if (!= kind "cohere2") true (sliding? layer-types l (!= (mod (+ l 1) pattern) 0))))
 

@@ -5,7 +5,7 @@
 (config vocab 129280  context 4096  layers 61  heads 128  kv-heads heads  head-width 64  width 7168
         hidden 2048  dense-hidden 18432  dense-layers (if third 3 0)  experts 256  top 8  shared 1  q-rank 0  rank 512
         groups (if third 8 1)  top-groups (if third 4 1)  method "greedy"  normed third  gain (if third 2.5 1.0)
-        plain 128  turned 64  size 128  epsilon 1e-6  tied-head false  weight-type bf16)  (rotary-config)
+        plain 128  turned 64  size 128  epsilon 1e-6  tied-head false  weight-type bf16  cache-type f32)  (rotary-config)
 (hugging-face ["deepseek_v2" "deepseek_v3"]
   {:prefix "model."  :usual true  :rotary ["default" "linear" "yarn"]
    :requires {"hidden_act" "silu"  "attention_bias" false  "mlp_bias" false  "rope_interleave" true
@@ -40,7 +40,7 @@
     (down-w [experts width hidden] weight-type)  (shared-down-w [width common] weight-type))
   (per layers :where (fn [l] (not (sparse? l))) (dense-gate-w [dense-hidden width] weight-type)
     (dense-up-w [dense-hidden width] weight-type)  (dense-down-w [width dense-hidden] weight-type)))
-(state (latents [layers batch 1 1 context (+ rank turned)] f32))
+(state (latents [layers batch 1 1 context (+ rank turned)] cache-type))
 (defn with-experts [y l]
   (let [[scores groups] [(linear y (router-w l)) (if (or third (= method "group_limited_greedy")) groups top-groups)]
         chosen (if third (chosen-by-sigmoid scores (router-b l) groups top-groups top normed gain)

@@ -7,7 +7,8 @@
         head-size (if (or (= kind "ernie4_5") (= kind "helium")) 128 0)
         head-width (if (= head-size 0) (quot width heads) head-size)
         epsilon (if (= kind "helium") 1e-8 1e-5)  tied-head (!= kind "helium")
-        biased false  mlp-biased biased  activation "silu"  weight-type bf16)
+        biased false  mlp-biased biased  activation "silu"  weight-type bf16
+        cache-type f32)
 (rotary-config (cond (= kind "ernie4_5") 500000.0  (= kind "helium") 100000.0  :else 10000.0))
 
 (hugging-face ["ernie4_5" "helium"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -38,7 +39,7 @@
     (when mlp-biased (gate-b [hidden]) (up-b [hidden]) (down-b [width])))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))

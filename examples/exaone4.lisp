@@ -4,7 +4,8 @@
 
 (config vocab 102400  context 131072  layers 30  heads 32  kv-heads heads  width 2048  hidden 4096  kind ""
         head-width (quot width heads)  epsilon 1e-5  tied-head (!= kind "exaone4")  layer-types []
-        window (if (= kind "exaone4") 4096 0)   weight-type bf16)
+        window (if (= kind "exaone4") 4096 0)   weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["exaone4"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -31,7 +32,7 @@
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [[q k v] (split-heads (linear x (qkv-w l)) head-width heads kv-heads)

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 65024  context 2048  layers 32  heads 71  width 4544  hidden (* 4 width)  epsilon 1e-5  tied-head true
-        grouped false  kv-heads heads  norms 2  weight-type bf16)
+        grouped false  kv-heads heads  norms 2  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (def size (quot width heads))
@@ -36,7 +37,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 groups context size] f32))
+(state (kv [layers batch 2 groups context size] cache-type))
 
 (defn attend-block [y l turn]                         ; of a group there are its queries, its key and its value
   (let [[n each] [(dim y 0) (quot heads groups)]

@@ -5,7 +5,8 @@
         head-width (quot width heads)  tied-head false  weight-type bf16  expand 2  inner (* expand width)  groups 1
         states 256  taps 4  mamba-heads 128  normed false  norm-first true  conv-biased true  embedded 1.0  scaled 1.0
         keys 1.0  attention-in 1.0  attention-out 1.0  mamba-in 1.0  mamba-out 1.0  gated-by 1.0  down-by 1.0
-        parts [1.0 1.0 1.0 1.0 1.0])
+        parts [1.0 1.0 1.0 1.0 1.0]
+        cache-type f32)
 (hugging-face ["falcon_h1"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
    :requires {"hidden_act" "silu"  "time_step_limit.0" 0.0  "time_step_limit.1" inf  "attention_bias" false
@@ -34,7 +35,7 @@
     (proj-w [width (* heads head-width)] weight-type)  (in-w [(+ inner mixed mamba-heads) width] weight-type)
     (out-w [width inner] weight-type)  (conv-w [mixed 1 taps])  (when conv-biased (conv-b [mixed]))
     (dt-b [mamba-heads])  (a-log [mamba-heads])  (skip-w [mamba-heads])  (when normed (inner-w [inner] {:init 1}))))
-(state (kv [layers batch 2 kv-heads context head-width] f32)  (before [layers batch (- taps 1) mixed])
+(state (kv [layers batch 2 kv-heads context head-width] cache-type)  (before [layers batch (- taps 1) mixed])
   (memory [layers batch inner states]))
 (defn attended [y l turn]
   (let [[q k v] (split-heads (linear (* attention-in y) (qkv-w l)) head-width heads kv-heads)]

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 256000  context 8192  layers 18  heads 8  kv-heads heads  width 2048  hidden 16384  head-width 256
-        epsilon 1e-6  tied-head true  weight-type bf16)
+        epsilon 1e-6  tied-head true  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["gemma"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -28,7 +29,7 @@
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 0})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
 

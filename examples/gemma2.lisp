@@ -4,7 +4,8 @@
 (config vocab 256000  context 8192  layers 26  heads 8  kv-heads heads  width 2304  hidden 9216  head-width 256
         epsilon 1e-6  window 4096  layer-types []
         score-scalar (* 1.0 (if (= layers 46) (quot width heads) head-width))  score-cap 50.0  logit-cap 30.0
-        tied-head true  weight-type bf16  rope-theta 10000.0)
+        tied-head true  weight-type bf16  rope-theta 10000.0
+        cache-type f32)
 
 (hugging-face ["gemma2"] {:prefix "model."  :usual true
                           :requires {"hidden_activation" "gelu_pytorch_tanh"  "attention_bias" false
@@ -32,7 +33,7 @@
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 0})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
 

@@ -3,7 +3,8 @@
 (config vocab 262208  context 131072  layers 26  heads 8  kv-heads 4  width 2304  hidden 9216  head-width 256
         epsilon 1e-6  window 4096  every 6  layer-types []  tied-head true  weight-type bf16  logit-cap 0.0
         rope-near 10000.0  rope-type "default"  rope-theta 1000000.0  rope-factor 1.0
-        score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width)))
+        score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width))
+        cache-type f32)
 
 (hugging-face ["gemma3_text" "gemma3"]
   {:prefix ["model.language_model." "language_model.model." "language_model." "model."]  :usual true
@@ -37,7 +38,7 @@
     (k-norm-w [head-width] {:init 0})  (proj-w [width (* heads head-width)] weight-type)
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 0})  (when (not tied-head) (head-w [vocab width] weight-type)))
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
 (defn windowed? [l] (sliding? layer-types l (!= (mod (+ l 1) every) 0)))

@@ -5,7 +5,8 @@
 
 (config vocab 151552  context 131072  layers 40  heads 32  kv-heads heads  width 4096  hidden 13696  biased true
         kind ""  head-size (if (= kind "") 0 128)  head-width (if (= head-size 0) (quot width heads) head-size)
-        turned 0.5  epsilon 1.5625e-7  tied-head false  weight-type bf16)
+        turned 0.5  epsilon 1.5625e-7  tied-head false  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["glm" "glm4"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -36,7 +37,7 @@
     (gate-up-w [(* 2 hidden) width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [y (rms-norm x (norm1-w l) epsilon)

@@ -4,7 +4,8 @@
 
 (config vocab 151552  context 131072  layers 46  heads 96  kv-heads heads  width 4096  hidden 1408  dense-hidden 10944
         dense-layers 1  experts 128  top 8  shared 1  groups 1  top-groups 1  normed true  gain 1.0  biased false
-        qk-norms false  turned 0.5  head-width (quot width heads)  epsilon 1e-5  tied-head false  weight-type bf16)
+        qk-norms false  turned 0.5  head-width (quot width heads)  epsilon 1e-5  tied-head false  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["glm4_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear"]
@@ -39,7 +40,7 @@
     (down-w [experts width hidden] weight-type)  (shared-down-w [width common] weight-type))
   (per layers :where (fn [l] (< l dense-layers)) (dense-gate-w [dense-hidden width] weight-type)
     (dense-up-w [dense-hidden width] weight-type)  (dense-down-w [width dense-hidden] weight-type)))
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn feed-forward [y l]
   (if (< l dense-layers)

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 49152  context 8192  layers 40  heads 48  width 6144  hidden (* 4 width)  epsilon 1e-5  tied-head true
-        shared true  activation "gelu_pytorch_tanh"  weight-type bf16)
+        shared true  activation "gelu_pytorch_tanh"  weight-type bf16
+        cache-type f32)
 
 (hugging-face ["gpt_bigcode"] {:prefix "transformer."  :activation "activation_function"
                                :ignored [".attn.bias" ".attn.masked_bias"]
@@ -33,7 +34,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 groups context size] f32))
+(state (kv [layers batch 2 groups context size] cache-type))
 
 (defn of-heads [qkv]                                  ; one key and value behind the queries, or of each head all three
   (let [n (dim qkv 0)

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 50257  context 2048  layers 24  heads 16  width 2048  hidden (* 4 width)  epsilon 1e-5  tied-head true
-        window 256  kinds []  activation "gelu_new"  weight-type bf16)
+        window 256  kinds []  activation "gelu_new"  weight-type bf16
+        cache-type f32)
 
 (hugging-face ["gpt_neo"] {:prefix "transformer."  :activation "activation_function"
                            :ignored [".attn.attention.bias" ".attn.attention.masked_bias"]}
@@ -29,7 +30,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 heads context (quot width heads)] f32))
+(state (kv [layers batch 2 heads context (quot width heads)] cache-type))
 
 (defn layer [x l]
   (let [size (quot width heads)

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 50432  context 2048  layers 6  heads 8  width 512  hidden 2048  epsilon 1e-5  tied-head false
-        parallel true  turned 0.25  activation "gelu"  weight-type bf16)
+        parallel true  turned 0.25  activation "gelu"  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -37,7 +38,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 heads context (quot width heads)] f32))
+(state (kv [layers batch 2 heads context (quot width heads)] cache-type))
 
 (defn activate [x]
   (cond (= activation "gelu") (gelu-exact x)  (= activation "relu") (relu x)  :else (gelu x)))

@@ -4,7 +4,8 @@
 
 (config vocab 201088  context 131072  layers 36  heads 64  kv-heads 8  width 2880  hidden 2880  head-width 64
         experts 128  top 4  epsilon 1e-5  tied-head false  biased true  window 128  layer-types []  limit 7.0
-        slope 1.702  weight-type bf16)
+        slope 1.702  weight-type bf16
+        cache-type f32)
 (rotary-config 150000.0 "")                      ; of which the kind has to be said
 
 (hugging-face ["gpt_oss"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -34,7 +35,7 @@
     (down-w [experts hidden width] weight-type)  (down-b [experts width]))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn expert [x l chosen]                     ; gates and what they are times stand in turns
   (let [both (from-expert x (gate-up-w l) (gate-up-b l) chosen)

@@ -4,7 +4,8 @@
 (require nn)
 
 (config vocab 50400  context 2048  layers 28  heads 16  width 4096  hidden (* 4 width)  epsilon 1e-5  turned-width 64
-        tied-head false  kind "gptj"  weight-type bf16)
+        tied-head false  kind "gptj"  weight-type bf16
+        cache-type f32)
 
 (hugging-face ["gptj" "codegen"] {:prefix "transformer."  :ignored [".attn.bias" ".attn.masked_bias" ".attn.causal_mask"]
                                   :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh"]
@@ -34,7 +35,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type))  (head-b [vocab]))
 
-(state (kv [layers batch 2 heads context (quot width heads)] f32))
+(state (kv [layers batch 2 heads context (quot width heads)] cache-type))
 
 (defn of-parts [qvk size]
   (let [[n each] [(dim qvk 0) (quot heads 4)]

@@ -5,7 +5,8 @@
 (config kind ""  vocab 49155  context 131072  layers 40  heads 32  kv-heads heads  width 2048  hidden 8192
         head-width (quot width heads)  epsilon 1e-6  tied-head (= kind "")
         embedded 1.0  scored (if (= kind "granite") 1.0 (rsqrt (* 1.0 head-width)))  added 1.0  divided 1.0
-        biased false  mlp-biased false  behind (= kind "hyperclovax")  weight-type bf16)
+        biased false  mlp-biased false  behind (= kind "hyperclovax")  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["granite" "hyperclovax"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -39,7 +40,7 @@
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))

@@ -4,7 +4,8 @@
 
 (config vocab 49155  context 131072  layers 24  heads 16  kv-heads heads  width 1024  hidden 512  experts 32  top 8
         head-width (quot width heads)  epsilon 1e-6  tied-head false  shared 0
-        embedded 1.0  scored 1.0  added 1.0  divided 1.0  weight-type bf16)
+        embedded 1.0  scored 1.0  added 1.0  divided 1.0  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["granitemoe" "granitemoeshared"]
@@ -33,7 +34,7 @@
     (when (> shared 0) (shared-w [(* 2 shared) width] weight-type) (shared-down-w [width shared] weight-type)))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [[q k v] (split-heads (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l)) head-width heads kv-heads)

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 120818  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  biased false
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  stretch 1.0  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  stretch 1.0  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["hunyuan_v1_dense"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -30,7 +31,7 @@
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))

@@ -3,7 +3,8 @@
 (require experts scan)
 (config vocab 65536  context 262144  layers 32  heads 32  kv-heads 8  width 4096  hidden 14336  experts 16  top 2
         head-width (quot width heads)  epsilon 1e-6  tied-head false  attends-every 8  attends-from 4  weight-type bf16
-        experts-every 2  experts-from 1  expand 2  states 16  taps 4  rank 256  biased false  conv-biased true)
+        experts-every 2  experts-from 1  expand 2  states 16  taps 4  rank 256  biased false  conv-biased true
+        cache-type f32)
 (hugging-face ["jamba"] {:prefix "model."  :usual true  :requires {"hidden_act" "silu"}}
   (config experts "num_experts"  top "num_experts_per_tok"  attends-every "attn_layer_period"
           attends-from "attn_layer_offset"  experts-every "expert_layer_period"  experts-from "expert_layer_offset"
@@ -36,7 +37,7 @@
     (ups-w [experts hidden width] weight-type)  (downs-w [experts width hidden] weight-type))
   (per layers :where (fn [l] (not (sparse? l))) (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)
     (down-w [width hidden] weight-type)))
-(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] f32))
+(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] cache-type))
   (per layers :where (fn [l] (not (attends? l))) (before [batch (- taps 1) inner])  (memory [batch inner states])))
 (defn attended [y l]
   (let [[q k v] (split-heads (linear y (qkv-w l)) head-width heads kv-heads)]

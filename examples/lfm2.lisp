@@ -4,7 +4,8 @@
 
 (config vocab 65536  context 128000  layers 32  heads 32  kv-heads 8  width 2560  given-hidden 12288  adjusted true
         multiple 256  layer-types []  attention-layers []  taps 3  head-width (quot width heads)
-        epsilon 1e-5  tied-head true  rope-theta 1000000.0  weight-type bf16)
+        epsilon 1e-5  tied-head true  rope-theta 1000000.0  weight-type bf16
+        cache-type f32)
 (hugging-face ["lfm2"] {:prefix "model."
                         :requires {"rope_parameters.rope_type" "default"  "rope_scaling" nil  "head_dim" nil
                                    "block_ffn_dim_multiplier" 1.0  "conv_bias" false}}
@@ -39,7 +40,7 @@
     (q-norm-w [head-width] {:init 1})  (k-norm-w [head-width] {:init 1})  (proj-w [width width] weight-type))
   (per layers :where (fn [l] (not (attends? l)))
     (in-w [(* 3 width) width] weight-type)  (conv-w [width 1 taps])  (out-w [width width] weight-type)))
-(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] f32))
+(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] cache-type))
   (per layers :where (fn [l] (not (attends? l))) (before [batch (- taps 1) width])))
 (defn convolved [y l]
   (let [[into out-of x] (map (fn [i] (columns-of (linear y (in-w l)) (* i width) width)) (range 3))

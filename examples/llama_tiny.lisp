@@ -5,7 +5,8 @@
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048  kind "llama"
         head-size (if (or (= kind "internlm3") (= kind "seed_oss")) 128 0)  mlp-biased false  activation "silu"
         head-width (if (= head-size 0) (quot width heads) head-size)  epsilon (if (= kind "internlm3") 1e-5 1e-6)
-        biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  weight-type bf16  tied-head false)
+        biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  weight-type bf16  tied-head false
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["llama" "seed_oss" "internlm3"]
@@ -39,7 +40,7 @@
   (normf-w [width] {:init 1})
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))    ; keys and values of every position so far
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))    ; keys and values of every position so far
 
 (defn attend-block [x l turn]
   (let [x (rms-norm x (norm1-w l) epsilon)

@@ -4,7 +4,8 @@
 
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  experts 8  top 2
         head-width (quot width heads)  epsilon 1e-5  tied-head false  window 0  kind ""
-        weight-type bf16)
+        weight-type bf16
+        cache-type f32)
 (rotary-config (if (= kind "mixtral") 1000000.0 10000.0))
 
 (hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -37,7 +38,7 @@
   (normf-w [width] {:init 1})
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))

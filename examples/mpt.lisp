@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 50368  context 2048  layers 24  heads 16  width 2048  epsilon 1e-5  tied-head true  most 0.0
-        weight-type bf16)
+        weight-type bf16
+        cache-type f32)
 
 (hugging-face ["mpt"] {:prefix "transformer."
                        :requires {"attn_config.alibi" true  "attn_config.alibi_bias_max" 8  "attn_config.qk_ln" false
@@ -28,7 +29,7 @@
   (lnf-w [width] {:init 1})
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 heads context (quot width heads)] f32))
+(state (kv [layers batch 2 heads context (quot width heads)] cache-type))
 
 (defn layer [x l]
   (let [qkv (clipped (linear (centred-norm x epsilon (ln1-w l)) (qkv-w l)) most)

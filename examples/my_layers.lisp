@@ -5,7 +5,8 @@
 (require nn)
 
 (config vocab 512  context 128  layers 2  heads 4  kv-heads 2  width 64  hidden 172  head-width 16
-        epsilon 1e-5  window 32  weight-type bf16)
+        epsilon 1e-5  window 32  weight-type bf16
+        cache-type f32)
 
 (weights
   (wte [vocab width] weight-type)
@@ -20,7 +21,7 @@
   (normf-w [width])
   (head-w [vocab width] weight-type))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 ; The score of what lies `distance` back falls with it, for head h by 2^(-8 (h + 1) / heads) a position.
 (defn clearer-near [score head t position]

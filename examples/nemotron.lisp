@@ -4,7 +4,8 @@
 
 (config vocab 256000  context 4096  layers 32  heads 48  kv-heads heads  width 6144  hidden 24576  kind "nemotron"
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  biased (= kind "jais2")
-        mlp-biased (= kind "jais2")  activation "relu2"  weight-type bf16)
+        mlp-biased (= kind "jais2")  activation "relu2"  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["nemotron" "arcee" "jais2"]
@@ -37,7 +38,7 @@
     (when mlp-biased (up-b [hidden]) (down-b [width])))
   (normf-w [width])  (when centred (normf-b [width]))  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defmacro norm [x w b]
   `(if centred (layer-norm ~x (if (= kind "nemotron") (+ ~w 1.0) ~w) ~b epsilon) (rms-norm ~x ~w epsilon)))

@@ -4,7 +4,8 @@
 (config vocab 131072  context 4096  layers 52  layer-types []  pattern ""  heads 32  kv-heads heads  width 4096
         hidden 21504  head-width 128  epsilon 1e-5  tied-head false  mamba-heads 128  mamba-width 64  groups 8
         states 128  taps 4  conv-biased true  experts 8  top 2  each-hidden 7688  shared 7688  among 1
-        top-groups 1  normed true  scale 1.0  weight-type bf16)
+        top-groups 1  normed true  scale 1.0  weight-type bf16
+        cache-type f32)
 (hugging-face ["nemotron_h"]
   {:prefix ["backbone." "model."]  :ignored ["mtp.*"]  :usual true
    :requires {"mlp_hidden_act" "relu2"  "mamba_hidden_act" "silu"  "attention_bias" false  "mlp_bias" false
@@ -41,7 +42,7 @@
   (per layers :where (is "E") (router-w [experts width] weight-type)  (router-b [experts])
     (ups-w [experts each-hidden width] weight-type)  (downs-w [experts width each-hidden] weight-type)
     (shared-up-w [shared width] weight-type)  (shared-down-w [width shared] weight-type)))
-(state (per layers :where (is "*") (kv [batch 2 kv-heads context head-width] f32))
+(state (per layers :where (is "*") (kv [batch 2 kv-heads context head-width] cache-type))
   (per layers :where (is "M") (before [batch (- taps 1) mixed])  (memory [batch inner states])))
 (defn mix [y l]
   (let [sign (layer-sign kinds l)  feed (fn [up down] (linear (squared-relu (linear y up)) down))

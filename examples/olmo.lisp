@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 50304  context 2048  layers 16  heads 16  kv-heads heads  width 2048  hidden 8192
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  most 0.0  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  most 0.0  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["olmo"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -26,7 +27,7 @@
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [[q k v] (split-heads (clipped (linear (centred-norm x epsilon) (qkv-w l)) most) head-width heads kv-heads)

@@ -4,7 +4,8 @@
 
 (config vocab 100352  context 4096  layers 16  heads 16  kv-heads heads  width 2048  hidden 8192
         head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false
-        kind "olmo2"  window 4096  layer-types []  rope-near (if (= kind "olmo3") 500000.0 10000.0)  weight-type bf16)
+        kind "olmo2"  window 4096  layer-types []  rope-near (if (= kind "olmo3") 500000.0 10000.0)  weight-type bf16
+        cache-type f32)
 (rotary-config rope-near)
 
 (hugging-face ["olmo2" "olmo3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -38,7 +39,7 @@
     (norm2-w [width] {:init 1}))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn near]
   (let [[q k v] (split-heads (linear-if biased x (qkv-w l) (qkv-b l)) head-width heads kv-heads)

@@ -3,7 +3,8 @@
 (require experts)
 
 (config vocab 50304  context 4096  layers 16  heads 16  kv-heads heads  width 2048  hidden 1024  experts 64  top 8
-        normed false  head-width (quot width heads)  epsilon 1e-5  tied-head false  most 0.0  weight-type bf16)
+        normed false  head-width (quot width heads)  epsilon 1e-5  tied-head false  most 0.0  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["olmoe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -34,7 +35,7 @@
     (down-w [experts width hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [[q k v] (split-heads (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l)) head-width heads kv-heads)

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 50272  context 2048  layers 12  heads 12  width 768  hidden 3072  embedded width
-        before true  unnormed false  activation "relu"  tied-head true  weight-type bf16)
+        before true  unnormed false  activation "relu"  tied-head true  weight-type bf16
+        cache-type f32)
 
 (hugging-face ["opt"] {:prefix "model.decoder."
                        :requires {"activation_function" ["relu" "gelu" "gelu_new"]  "enable_bias" true
@@ -38,7 +39,7 @@
   (when ends-normed (lnf-w [width] {:init 1}) (lnf-b [width]))
   (when (not tied-head) (head-w [vocab embedded] weight-type)))
 
-(state (kv [layers batch 2 heads context (quot width heads)] f32))
+(state (kv [layers batch 2 heads context (quot width heads)] cache-type))
 
 (def activate (cond (= activation "relu") relu  (= activation "gelu") gelu-exact  :else gelu))
 ; What a block makes of x is added to it, and the norm is before the block or behind all of that.

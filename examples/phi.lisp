@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 51200  context 2048  layers 32  heads 32  kv-heads heads  width 2560  hidden 10240
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["phi"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -33,7 +34,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type))  (head-b [vocab]))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [y (layer-norm x (ln-w l) (ln-b l) epsilon)

@@ -3,7 +3,8 @@
 (require nn)
 
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 3072  hidden 8192
-        head-width (quot width heads)  turned 1.0  epsilon 1e-5  tied-head false  window context  weight-type bf16)
+        head-width (quot width heads)  turned 1.0  epsilon 1e-5  tied-head false  window context  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["phi3"]
@@ -32,7 +33,7 @@
   (normf-w [width] {:init 1})
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))

@@ -4,7 +4,8 @@
 
 (config vocab 151936  context 32768  layers 24  heads 14  kv-heads heads  width 896  hidden 4864
         head-width (quot width heads)  epsilon 1e-6  tied-head false
-        windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16)
+        windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["qwen2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -34,7 +35,7 @@
   (normf-w [width] {:init 1})
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))

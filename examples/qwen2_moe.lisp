@@ -3,7 +3,8 @@
 (require experts)
 (config vocab 151936  context 8192  layers 24  heads 16  kv-heads heads  width 2048  hidden 1408  shared 5632
         experts 60  top 4  normed false  head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
-        biased true  dense-layers []  sparse-step 1  dense-hidden 5632)
+        biased true  dense-layers []  sparse-step 1  dense-hidden 5632
+        cache-type f32)
 (rotary-config)  (def qkv-rows (* (+ heads (* 2 kv-heads)) head-width))
 (hugging-face ["qwen2_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                              :requires {"hidden_act" "silu"  "use_sliding_window" false}}
@@ -39,7 +40,7 @@
     (dense-gate-w [dense-hidden width] weight-type)  (dense-up-w [dense-hidden width] weight-type)
     (dense-down-w [width dense-hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 (defn with-experts [x y l]
   (+ x (mixture y (router-w l) (gate-w l) (up-w l) (down-w l) top normed)
      (opened (swiglu y (shared-gate-w l) (shared-up-w l) (shared-down-w l)) (linear y (open-w l)))))

@@ -7,7 +7,8 @@
         head-size (if (= kind "qwen3") 128 0)
         head-width (if (= head-size 0) (quot width heads) head-size)
         epsilon 1e-6  tied-head false  biased false
-        windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16)
+        windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["qwen3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -41,7 +42,7 @@
   (normf-w [width] {:init 1})
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))

@@ -4,7 +4,8 @@
 
 (config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 768
         experts 128  top 8  kind ""  normed (!= kind "qwen3_moe")  biased false  head-width (quot width heads)
-        epsilon 1e-6  tied-head false  dense-layers []  sparse-step 1  dense-hidden hidden  weight-type bf16)
+        epsilon 1e-6  tied-head false  dense-layers []  sparse-step 1  dense-hidden hidden  weight-type bf16
+        cache-type f32)
 (rotary-config)
 (hugging-face ["qwen3_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                              :requires {"hidden_act" "silu"  "use_sliding_window" false}}
@@ -40,7 +41,7 @@
     (router-w [experts width] weight-type)  (gate-w [experts hidden width] weight-type)
     (up-w [experts hidden width] weight-type)  (down-w [experts width hidden] weight-type))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))

@@ -3,7 +3,8 @@
 (require experts delta)  (rotary-config)
 (config vocab 151936  context 262144  layers 48  heads 16  kv-heads 2  width 2048  hidden 512  shared 512  experts 512
         top 10  normed true  head-width 256  epsilon 1e-6  tied-head false  turned 0.25  layer-types []  every 4
-        key-heads 16  key-width 128  value-heads 32  value-width 128  taps 4  weight-type bf16)
+        key-heads 16  key-width 128  value-heads 32  value-width 128  taps 4  weight-type bf16
+        cache-type f32)
 (hugging-face ["qwen3_next"]
   {:prefix "model."  :ignored ["mtp.*"]  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
    :requires {"hidden_act" "silu"  "attention_bias" false  "mlp_only_layers" [[] nil]  "decoder_sparse_step" 1}}
@@ -37,7 +38,7 @@
   (per layers :where (fn [l] (not (attends? l))) (in-w [(+ mixed inner) width] weight-type)  (conv-w [mixed 1 taps])
     (rates-w [(* 2 value-heads) width] weight-type)  (dt-b [value-heads])  (a-log [value-heads])
     (inner-w [value-width] {:init 1})  (out-w [width inner] weight-type)))
-(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] f32))
+(state (per layers :where attends? (kv [batch 2 kv-heads context head-width] cache-type))
   (per layers :where (fn [l] (not (attends? l))) (before [batch (- taps 1) mixed])  (memory [batch inner key-width])))
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
 (defn attended [y l turn]

@@ -4,7 +4,8 @@
 
 (config vocab 128256  context 32768  layers 36  heads 16  kv-heads heads  width 2048  hidden 11008
         head-width (quot width heads)  epsilon 1e-6  tied-head true  turned-layers []  every 4  kind ""
-        windowed false  window 0  layer-types []  weight-type bf16)
+        windowed false  window 0  layer-types []  weight-type bf16
+        cache-type f32)
 (rotary-config (if (= kind "smollm3") 2000000.0 10000.0))
 
 (hugging-face ["smollm3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -34,7 +35,7 @@
   (normf-w [width] {:init 1})
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn turned? [l] (if (= (count turned-layers) 0) (!= (mod (+ l 1) every) 0) (= (nth turned-layers l) 1)))
 

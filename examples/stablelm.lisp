@@ -4,7 +4,8 @@
 
 (config vocab 100352  context 4096  layers 24  heads 32  kv-heads heads  width 2048  hidden 5632
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.25  biased false  parallel false
-        headed false  weight-type bf16)
+        headed false  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["stablelm"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -37,7 +38,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [y (layer-norm x (ln1-w l) (ln1-b l) epsilon)

@@ -4,7 +4,8 @@
 
 (config vocab 49152  context 16384  layers 30  heads 24  kv-heads heads  width 3072  hidden 12288
         head-width (quot width heads)  epsilon 1e-5  tied-head true  biased true  window context
-        activation "gelu_pytorch_tanh"  weight-type bf16)
+        activation "gelu_pytorch_tanh"  weight-type bf16
+        cache-type f32)
 (rotary-config)
 
 (hugging-face ["starcoder2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -32,7 +33,7 @@
   (lnf-w [width] {:init 1})  (lnf-b [width])
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
-(state (kv [layers batch 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
 (defn layer [x l turn]
   (let [y (layer-norm x (ln1-w l) (ln1-b l) epsilon)
