@@ -5,7 +5,8 @@
 ; Frequencies are made while compiling and rounded once: at a far position, an f32 that is off by its last bit turns a
 ; pair by some thousandths more.
 (defn rotary-angles [positions pairs frequency]
-  (let [turns (: (map frequency (range pairs)) (tensor-type [pairs] f32))]
+  (let [turns (map frequency (range pairs))
+        turns (: turns (tensor-type [(count turns)] f32))]
     (tensor [n (dim positions 0) i pairs] (* (cast (at positions n) f32) (at turns i)))))
 
 ; theta^(-i / pairs), for the i-th of a head's pairs

@@ -83,7 +83,9 @@ def _fold(evaluator: Evaluator, form: Form, function: Any, start: Any, value: An
 
 @builtin("range", 1, 3)
 def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
-    """`(range n)`, `(range from to)`, `(range from to step)`: whole numbers; the end is not in it."""
+    """`(range n)`, `(range from to)`, `(range from to step)`: whole numbers, 5.0 too as it is a size; the end is not
+    in it."""
+    bounds = tuple(int(n) if isinstance(n, float) and n.is_integer() else n for n in bounds)
     for bound in bounds:
         if not isinstance(bound, int):
             evaluator.site.fail(
