@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,24 @@ def test_a_loop_gives_what_its_rounds_give(compiled: Any, number: int) -> None:
         found = session.run(f"e{number}", x=x)
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=f"{text} {seed}")
+
+
+LONG = {
+    "chain": "(fold (fn [y i] (sin y)) x (range 400))",
+    "views": "(fold (fn [y i] (reshape y (if (= (mod i 2) 0) [6 4] [4 6]))) x (range 800))",
+    "rows": "(fold (fn [y i] (softmax y)) x (range 24))",
+}
+
+
+def test_long_chains_of_ops_and_views_are_several_kernels(tmp_path: Path) -> None:
+    entries = [f"(entry {name} [(x [4 6] f32)] {text})" for name, text in LONG.items()]
+    artifact = compile_text("\n".join([HEADER, *entries]), tmp_path)
+    x = seeded.rng().normal(size=(4, 6)).astype(np.float32)
+    wanted = {"chain": x.astype(np.float64), "views": x, "rows": x.astype(np.float64)}
+    for _ in range(400):
+        wanted["chain"] = np.sin(wanted["chain"])
+    for _ in range(24):
+        wanted["rows"] = softmax(wanted["rows"])
+    with open_checked(artifact) as session:
+        for name, right in wanted.items():
+            np.testing.assert_allclose(session.run(name, x=x)[name], right, rtol=1e-4, atol=1e-6)

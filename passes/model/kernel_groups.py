@@ -39,6 +39,7 @@ from lispgpt.passes.model.kernel_group import (
     top_level,
     users,
 )
+from lispgpt.passes.model.long_chains import is_long
 from lispgpt.passes.model.product_rows import writes_by_products
 from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.model.score_sums import record_sums
@@ -59,9 +60,7 @@ def is_collective(op: ir.Operation) -> bool:
 def is_inline(op: ir.Operation) -> bool:
     """Whether every kernel that reads the op's results has its own copy of it: views, fills, constants and scalars, and
     what is marked so, as what reads blocks is."""
-    if op.name in INLINE or "inline" in op.attributes:
-        return True
-    return _is_scalar(op)
+    return op.name in INLINE or "inline" in op.attributes or _is_scalar(op)
 
 
 def _is_scalar(op: ir.Operation) -> bool:
@@ -181,7 +180,7 @@ def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dic
     if BESIDE in op.attributes:
         latest = max(sources, key=lambda group: group.index)
         return latest if latest.kind == "contraction" else None
-    for candidate in sorted(sources, key=lambda g: -g.index):
+    for candidate in sorted((g for g in sources if not is_long(g)), key=lambda g: -g.index):
         if any(other is not candidate and other.depends_on(candidate) for other in sources):
             continue
         root = candidate.ops[0]
@@ -248,7 +247,7 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
         found = {top_level(use.owner, op) for op in group.ops for r in op.results for use in r.uses}
         readers = {owner.get(user) for user in found if user.name != "func.return"} - {group}
         reader = readers.pop() if len(readers) == 1 else None
-        if reader is None or {group.kind, reader.kind} != {"rows"}:
+        if reader is None or {group.kind, reader.kind} != {"rows"} or is_long(group, reader):
             return None
         same = row_shape(group.ops[0]) == row_shape(reader.ops[0])
         return reader if same and all(_reads_in_place(op, group, owner) for op in reader.ops) else None

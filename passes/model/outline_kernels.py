@@ -47,6 +47,7 @@ from lispgpt.passes.model.in_place import is_by_element, read_arguments, replace
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
+from lispgpt.passes.model.long_chains import cut_views
 from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
@@ -77,6 +78,7 @@ class OutlineKernels(Pass):
             _drop_unread(entry)
             put_numbers_in_tensors(entry)
             _share_constants(entry)
+            cut_views(entry)
             _compute_views(entry)
             ops = operations(entry.regions[0].blocks[0])
             placements = {op for op in ops if is_placement(op)}
@@ -223,9 +225,7 @@ def _build_kernel(
     kernels: _Kernels,
 ) -> tuple[str, list[ir.Value]]:
     """Make the kernel's function before the entry; its symbol and the entry-level values to call it with.
-
-    replaceable: the entry's arguments that nothing reads after the kernel.
-    """
+    replaceable: the entry's arguments that nothing reads after the kernel."""
     arguments: list[ir.Value] = []
     mapping: dict[ir.Value, ir.Value] = {}
     with ir.InsertionPoint(entry), group.ops[0].location:
