@@ -22,6 +22,11 @@ def main() -> None:
     except OSError as error:  # such as no more open files: a traceback could not be made either
         os.write(2, f"error: Python cannot start lispgpt: {error}\n".encode(errors="replace"))
         os._exit(1)
+    except ModuleNotFoundError as error:
+        from lispgpt.base.machine import complaint
+
+        os.write(2, f"error: {complaint(error) or error}\n".encode(errors="replace"))
+        os._exit(1)
 
     try:
         if caught:

@@ -61,7 +61,7 @@ MISTAKES = {
     "an input of another rank": (
         "(entry e [(x [n 3])] (linear x w))",
         {"entries": ["e"], "inputs": {"e": {"x": (2, 3, 1)}}},
-        r"x of e is \[n 3\], and \[2, 3, 1\] is given",
+        r"x of e is a tensor \[n 3\], and a tensor \[2 3 1\] is given",
     ),
     "an entry that is none": ("(entry e [(x [2 3])] (linear x w))", {"entries": ["f"]}, "the program has no entry 'f'"),
     "an update of another type": (

@@ -35,8 +35,8 @@ def names_of(kind: str) -> set[str]:
 
 def test_every_name_has_an_entry() -> None:
     assert names_of("form") == set(LANGUAGE.names)
-    definition = re.compile(r"^\((?:defn|defmacro|def|kernel|defstruct) ([^\s()]+)", re.MULTILINE)
-    written = {n for path in (ROOT / "lispgpt" / "lib").glob("*.lisp") for n in definition.findall(path.read_text())}
+    definition = re.compile(r"^\((?:defn|defmacro|def|kernel|defstruct|schedule) ([^\s()]+)", re.MULTILINE)
+    written = {n for path in (ROOT / "lispgpt" / "lib").rglob("*.lisp") for n in definition.findall(path.read_text())}
     assert names_of("library") == written
     stems = [path.stem.replace("_", "-") for path in FOLDER.rglob("*.py")]
     assert names_of("pass") == {stem for stem in stems if find_pass(stem)}

@@ -8,6 +8,7 @@ import time
 STARTED = time.time()
 
 import codecs  # noqa: E402
+import difflib  # noqa: E402
 import os  # noqa: E402
 import tempfile  # noqa: E402
 import traceback  # noqa: E402
@@ -56,6 +57,18 @@ class _Commands(click.Group):
         module, attribute, _ = COMMANDS[name]
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; where there is none, the error names those that are like it."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            like = " or ".join(f"'{each}'" for each in difflib.get_close_matches(name, COMMANDS, 3))
+            advice = f"did you mean {like}?" if like else f"there are {', '.join(COMMANDS)}"
+            path = f"; to run a file or a folder: lispgpt run {name}" if os.path.exists(name) else ""
+            ctx.fail(f"there is no command {name!r}: {advice}{path}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

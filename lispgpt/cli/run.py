@@ -27,6 +27,7 @@ from lispgpt.cli.options import (
     parse_shapes,
 )
 from lispgpt.cli.prompts import Prompts, prompt_options
+from lispgpt.cli.sections import Sectioned
 from lispgpt.cli.terminal import say
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
@@ -49,7 +50,9 @@ OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "prin
 """Options that an artifact has no use for."""
 
 
-@click.command("run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
+@click.command(
+    "run", cls=Sectioned, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True}
+)
 @click.argument("program", type=PATH)
 @click.argument("arguments", nargs=-1)
 @compile_options

@@ -15,12 +15,15 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
+from lispgpt.base.json_files import read_json
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
 from lispgpt.runtime.checkpoints.sealed import LATEST
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
 
+RUN = "run.json"
+"""What a run's folder says of its program in."""
 PROGRAMS = Path(__file__).resolve().parent.parent / "examples"
 
 
@@ -116,12 +119,25 @@ def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
         path, weights = program_for(path), weights or path
     if not os.path.exists(path):
         raise UserError(f"there is no file {path}")
+    if weights is None and (path / LATEST).is_dir():
+        path, weights = program_of_run(path), path
     _check_runs(path)
     artifact = load_artifact(path) if path.suffix == ".lgpt" or path.is_dir() else None
     if weights is None:
         return Given(path, artifact, None, None)
     names = artifact.folder if artifact else names_in(path) if is_model(weights) else None
     return Given(path, artifact, weights, open_for(weights, path, names))
+
+
+def program_of_run(folder: Path) -> Path:
+    """The program that a run of training in a folder was begun with; UserError where it is not there any more."""
+    said = read_json(folder / RUN).get("program") if (folder / RUN).is_file() else None
+    if not isinstance(said, str) or not os.path.isfile(said):
+        gone = f", which was {said}" if isinstance(said, str) else ""
+        raise UserError(
+            f"{folder} is the folder of a run: give the program that was trained{gone}, and --checkpoint {folder}"
+        )
+    return Path(said)
 
 
 def _check_runs(path: Path) -> None:

@@ -17,7 +17,7 @@ from lispgpt.reference.entry import Entry
 from lispgpt.reference.pages import said_in
 
 PACKAGE = Path(__file__).resolve().parent.parent
-DEFINING = ("def", "defn", "defmacro", "kernel", "defstruct")
+DEFINING = ("def", "defn", "defmacro", "kernel", "defstruct", "schedule")
 LONGEST = 400
 """Characters of an excerpt."""
 
@@ -60,7 +60,7 @@ def _short(path: Path) -> str:
 def library() -> Iterator[Entry]:
     """One for each definition of the files in `lib`."""
     uses, said = _uses(), said_in("library.md")
-    for path in sorted((PACKAGE / "lib").glob("*.lisp")):
+    for path in sorted((PACKAGE / "lib").rglob("*.lisp")):
         text = path.read_text(encoding="utf-8")
         for form, above in _definitions(path, text):
             name = form.items[1]
@@ -68,10 +68,11 @@ def library() -> Iterator[Entry]:
             about = said.get(name.name)
             line = text.count("\n", 0, form.span.start) + 1
             wanted = f"(require {path.stem})" if path.stem != "core" else "there without asking"
+            wanted = "a schedule of GPU kernels" if path.parent.name == "kernels" else wanted
             above = "" if about and above.startswith("Of: ") else above
             body = "\n\n".join(filter(None, (about.text if about else "", above, f"Library: {wanted}.")))
             example = about.example if about else uses.get(name.name) or text[form.span.start : form.span.end]
-            place = f"lib/{path.name}:{line}"
+            place = f"lib/{path.relative_to(PACKAGE / 'lib')}:{line}"
             yield Entry(name.name, "library", _written(form, name.name), body, example, place, _named(body, uses))
 
 
@@ -123,7 +124,7 @@ def _uses() -> dict[str, str]:
     """By each name a short form that uses it, from the examples, which tests compile, or from the library."""
     found: dict[str, str] = {}
     first = [PACKAGE / "examples" / f"{name}.lisp" for name in ("gpt2", "llama_tiny", "gpt2_train", "gpt2_generate")]
-    rest = [*sorted((PACKAGE / "examples").rglob("*.lisp")), *sorted((PACKAGE / "lib").glob("*.lisp"))]
+    rest = [*sorted((PACKAGE / "examples").rglob("*.lisp")), *sorted((PACKAGE / "lib").rglob("*.lisp"))]
     for path in [*first, *rest]:
         text = path.read_text(encoding="utf-8")
         for form in read(Source(path.name, text)):

@@ -75,6 +75,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
         raise UserError(f"{folder.path} has a run already: --resume goes on with it, or give another folder")
     _check_given(given)
     _check_place(folder, given)
+    folder.forget_steps()
     shards, texts = sort_paths(given.data)
     more_shards, more_texts = sort_paths(given.validation)
     made = _tokenizer(folder, given, texts)

@@ -37,7 +37,8 @@ def find_target(text: str) -> Target:
     chip = chip or _MODULES[kind].DEFAULT_CHIP
     if chip not in chips:
         known = ", ".join(name for name in chips if name)
-        raise UserError(
-            f"target {kind} has no chip {chip!r} (it has {known}{'' if all(chips) else ', or none: this machine'})"
-        )
+        portable = getattr(_MODULES[kind], "portable", lambda chip: None)(chip)
+        advice = f"; {kind}:{portable} is PTX, which its driver makes code for {chip} of" if portable else ""
+        own = "" if all(chips) else ", or none: this machine"
+        raise UserError(f"target {kind} has no chip {chip!r} (it has {known}{own}){advice}")
     return chips[chip]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -177,3 +178,10 @@ CHIPS = {
     ),
 }
 DEFAULT_CHIP = "sm_90"
+
+
+def portable(chip: str) -> str | None:
+    """The latest chip here whose PTX runs on another: that of the same number or below, and of no chip alone."""
+    number = re.fullmatch(r"sm_(\d+)[af]?", chip)
+    known = [name for name in CHIPS if name[-1].isdigit() and number and int(name[3:]) <= int(number.group(1))]
+    return max(known, key=lambda name: int(name[3:]), default=None)

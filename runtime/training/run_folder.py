@@ -4,6 +4,7 @@ run.json             what to go on with: written last, when all that it names is
 tokenizer.json       where one is known
 tokens/*.bin         token shards, where the run made them of texts
 metrics.jsonl        a line for each step
+metrics.earlier.jsonl   of a run in the same folder that ended before its first checkpoint
 checkpoints/step-N   sealed folders (see `sealed`); what is damaged is set aside there, as step-N.damaged
 latest               a link to the newest of them
 lock                 held while a process trains here
@@ -39,6 +40,7 @@ from lispgpt.runtime.checkpoints.sealed import (
 )
 
 RUN, METRICS, CHECKPOINTS, LOCK, TOKENS = "run.json", "metrics.jsonl", "checkpoints", "lock", "tokens"
+EARLIER = "metrics.earlier.jsonl"
 STEP = re.compile(r"step-(\d{8})")
 PATIENCE = 3.0
 """Seconds for another process to let go of the folder."""
@@ -89,9 +91,14 @@ class RunFolder:
 
     @property
     def stepped(self) -> bool:
-        """Whether steps of it were taken."""
+        """Whether steps of it were kept."""
+        return bool(self._checkpoints() or self._set_aside())
+
+    def forget_steps(self) -> None:
+        """Put away what was measured by a run that ended before it kept anything, as `metrics.earlier.jsonl`."""
         metrics = self.path / METRICS
-        return bool(self._checkpoints() or self._set_aside()) or (metrics.exists() and metrics.stat().st_size > 0)
+        if metrics.exists() and metrics.stat().st_size > 0:
+            metrics.replace(self.path / EARLIER)
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Keep what the run is; from here on it can be gone on with."""

@@ -176,11 +176,13 @@ def learn_sizes(
     name, wanted = declared.name.name, declared.sizes
     if wanted is None:
         wanted = tuple(Symbol(declared.name.span, dimension) for dimension in (BATCH, POSITIONS))
-    spelled = " ".join(map(show, wanted))
+    names = [size.name if isinstance(size, Symbol) else show(size) for size in wanted]
+    spelled = " ".join(names)
     if len(shape) != len(wanted):
-        evaluator.site.fail(f"{name} of {entry.name} is [{spelled}], and {list(shape)} is given", form)
+        given = f"a tensor [{' '.join(map(str, shape))}]" if shape else "a scalar"
+        evaluator.site.fail(f"{name} of {entry.name} is a tensor [{spelled}], and {given} is given", form)
     scope = Environment(entry.environment)
-    for size, found in zip(wanted, shape, strict=True):
+    for size, written, found in zip(wanted, names, shape, strict=True):
         if isinstance(size, Symbol) and size.name in entry.dimensions:
             known = sizes.setdefault(size.name, found)
         else:
@@ -188,7 +190,8 @@ def learn_sizes(
             known = dimension(evaluator, size, scope)
         if known != found:
             evaluator.site.fail(
-                f"{name} of {entry.name} is [{spelled}] with `{show(size)}` = {known}, and {found} is given there", form
+                f"{name} of {entry.name} is [{spelled}] with `{written}` = {known}, and {found} is given there",
+                form,
             )
 
 
