@@ -123,10 +123,12 @@ class Text:
                 return
 
 
-def tokens_of(prompt: str | Sequence[int], tokenizer: Tokenizer | None) -> list[int]:
-    """The tokens of a prompt: a text, or their ids in a list or an array; UserError for anything else."""
+def tokens_of(prompt: str | Sequence[int], tokenizer: Tokenizer | None, vocab: Any = None) -> list[int]:
+    """The tokens of a prompt: a text, or their ids in a list or an array; UserError for anything else, and for a text
+    where the tokenizer is clearly not that of a model of `vocab` tokens."""
     if not isinstance(prompt, str):
         return _token_ids(prompt)
+    check_tokenizer(tokenizer, vocab)
     tokens = [] if tokenizer is None else list(tokenizer.prompt(prompt))
     if not tokens:
         raise UserError(
@@ -135,6 +137,23 @@ def tokens_of(prompt: str | Sequence[int], tokenizer: Tokenizer | None) -> list[
             else "without a tokenizer that has an end-of-text token, give --prompt-tokens"
         )
     return tokens
+
+
+def check_tokenizer(tokenizer: Tokenizer | None, vocab: Any) -> None:
+    """UserError where a tokenizer has not half as many tokens as the model: what it makes of texts is another's."""
+    if tokenizer is not None and type(vocab) is int and 2 * tokenizer.size < vocab:
+        raise UserError(
+            f"the tokenizer has {tokenizer.size:,} tokens, and the model's vocabulary has {vocab:,}: it is another "
+            "model's; give --tokenizer FILE, or token ids"
+        )
+
+
+def tokenizer_doubt(tokenizer: Tokenizer | None, vocab: Any) -> str:
+    """What to say of a tokenizer of clearly fewer tokens than the model has: vocabularies are padded, but by little."""
+    if tokenizer is None or type(vocab) is not int or tokenizer.size >= 0.9 * vocab:
+        return ""
+    said = f"the tokenizer has {tokenizer.size:,} tokens, and the model's vocabulary has {vocab:,}"
+    return f"{said}: is it the model's own?"
 
 
 def _token_ids(given: Any) -> list[int]:

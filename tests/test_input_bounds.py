@@ -22,6 +22,7 @@ ROWS = """
 (entry embed [(tokens [n] i32)] (rows table tokens))
 (entry later [(tokens [2 3] i32)] (rows table (slice (reshape tokens [6]) [0] [6])))
 (entry ahead [(tokens [5] i32)] (tensor [n 5 c 4] (at table (+ (at tokens n) 2) c)))
+(entry label [(tokens [3] i32)] (tensor [n 3 c 4] (at table (max (at tokens n) 0) c)))
 (entry first [(numbers [3] i32)] (tensor [c 4] (at table (at numbers 0) c)))
 (entry within [(tokens [3] i32)] (tensor [n 3 c 4] (at table (max 0 (min 9 (at tokens n))) c)))
 (entry masked [(tokens [3] i32)] (tensor [n 3 c 4] (if (>= (at tokens n) 0) (at table (at tokens n) c) 0.0)))
@@ -30,6 +31,7 @@ GOOD = {
     "embed": np.array([0, 9, 3]),
     "later": np.array([[0, 1, 2], [3, 4, 9]]),
     "ahead": np.array([-2, 7, 0, 1, 2]),
+    "label": np.array([-70, 3, 9]),
     "first": np.array([9, 1000, -1000]),
     "within": np.array([-70, 3, 900]),
 }
@@ -37,6 +39,7 @@ BAD = {
     "embed": (np.array([0, 10, 3]), "tokens has 10, and entry 'embed' reads or writes by it where 0 to 9 are"),
     "later": (np.array([[0, 1, 2], [3, -1, 9]]), "tokens has -1, and entry 'later' .* where 0 to 9 are"),
     "ahead": (np.array([-3, 0, 0, 0, 0]), "tokens has -3, and entry 'ahead' .* where -2 to 7 are"),
+    "label": (np.array([-1, 10, 0]), "tokens has 10, and entry 'label' .* where -2147483648 to 9 are"),
     "first": (np.array([1 << 20, 0, 0]), "numbers has 1048576, and entry 'first' .* where 0 to 9 are"),
 }
 
@@ -59,6 +62,7 @@ def test_rows_that_are_there_are_read(model: Loaded) -> None:
             "ahead": numbers + 2,
             "first": numbers[0],
             "within": np.clip(numbers, 0, 9),
+            "label": np.maximum(numbers, 0),
         }.get(name, numbers.reshape(-1))
         np.testing.assert_array_equal(found, model[1][wanted])
     found = model[0].run("masked", tokens=np.array([-100, 4, -1], np.int32))["masked"]

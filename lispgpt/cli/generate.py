@@ -17,7 +17,7 @@ from lispgpt.cli.prompts import Prompt, Prompts
 from lispgpt.execution.model import Model
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.options import Choices, Options
-from lispgpt.runtime.text import Text
+from lispgpt.runtime.text import Text, tokenizer_doubt
 
 NAMES = (
     *("max_new_tokens", "greedy", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"),
@@ -110,9 +110,12 @@ def generate(
     texts = [model.text(model.prompt(prompt.given), chosen, number) for number, prompt in enumerate(given)]
     device = model.session.device
     click.echo(f"running on {device.name}", err=True)
+    if doubt := tokenizer_doubt(model.tokenizer, model.session.config.get("vocab")):
+        click.echo(doubt, err=True)
     _say_what_is_cut(texts)
     loaded, timing = time.time(), Timing()
     _print_texts(model, texts, given, prompts.batch, timing, options)
+    _say_what_was_left_behind(texts)
     if options["profile"]:
         _profile(texts[-1].generator)
     first = timing.first or time.time()
@@ -141,6 +144,16 @@ def _say_what_is_cut(texts: Sequence[Text]) -> None:
             f"{who} longer than the context of {generator.context:,}: the last {generator.kept:,} tokens are read",
             err=True,
         )
+
+
+def _say_what_was_left_behind(texts: Sequence[Text]) -> None:
+    """Of texts that grew beyond the context."""
+    context = texts[0].generator.context
+    grown = sum(len(text.prompt) <= context < len(text.prompt) + len(text.tokens) for text in texts)
+    if grown:
+        who = "the text grew" if len(texts) == 1 else f"{grown} of {len(texts)} texts grew"
+        how = f"wherever that was full, it went on from its last {texts[0].generator.kept:,} tokens alone"
+        click.echo(f"{who} beyond the context of {context:,}: {how}", err=True)
 
 
 def _described(text: Text, logprobs: bool) -> dict[str, Any]:

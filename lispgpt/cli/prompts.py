@@ -64,7 +64,7 @@ class Prompts:
         if self.tokens:
             return max(tokens.count(",") for tokens in self.tokens) + 1
         if self.file is not None:
-            given = [read_text(self.file)]
+            given = [_text_of(self.file)]
         else:
             given = self.texts if self.lines is None else [line for _, line in self._lines()]
         if not given or given == ["-"]:
@@ -75,7 +75,7 @@ class Prompts:
         if self.tokens:
             return [Prompt(numbers(tokens)) for tokens in self.tokens]
         if self.file is not None:
-            return [Prompt(read_text(self.file).removesuffix("\n"))]
+            return [Prompt(_text_of(self.file).removesuffix("\n"))]
         if self.lines is not None:
             return [self._of_line(number, line) for number, line in self._lines()]
         if self.texts == ["-"] or not self.texts:
@@ -85,7 +85,7 @@ class Prompts:
     def _lines(self) -> list[tuple[int, str]]:
         """The lines of the file of prompts, or of standard input, that have something in them, with their numbers."""
         if self._read_lines is None:
-            self._read_lines = _standard_input(wait=True) if str(self.lines) == "-" else read_text(self.lines)
+            self._read_lines = _standard_input(wait=True) if str(self.lines) == "-" else _text_of(self.lines)
         found = [(n, line) for n, line in enumerate(self._read_lines.splitlines(), 1) if line.strip()]
         if not found:
             raise UserError(f"{self._lines_name} has no prompts: each line is one, such as {EXAMPLE}")
@@ -116,6 +116,7 @@ class Prompts:
 MORE_TOKENS = 4
 """That a tokenizer may put before a text."""
 
+MARK = "\ufeff"
 EXAMPLE = '{"prompt": "Once upon"} or {"tokens": [1, 2]}'
 
 
@@ -142,7 +143,12 @@ def _standard_input(wait: bool) -> str:
     text = sys.stdin.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise UserError(f"standard input is longer than any sensible prompt ({LARGEST:,} characters)")
-    return text.removesuffix("\n")
+    return text.removeprefix(MARK).removesuffix("\n")
+
+
+def _text_of(path: Path) -> str:
+    """A file's text, without the mark that some editors begin files with."""
+    return read_text(path).removeprefix(MARK)
 
 
 def prompt_options() -> list[Any]:

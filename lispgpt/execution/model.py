@@ -278,7 +278,7 @@ class Model:
 
     def prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt."""
-        return tokens_of(prompt, self.tokenizer)
+        return tokens_of(prompt, self.tokenizer, self.session.config.get("vocab") if isinstance(prompt, str) else None)
 
     def _generation(self) -> Mapping[str, Any]:
         generate = self.artifact.generate

@@ -44,10 +44,14 @@
         peak (maximum (tensor [r n c columns] (select (< c vocab) (at scores r c) -inf)))]
     [peak (sum (tensor [r n c columns] (select (< c vocab) (exp (- (at scores r c) (at peak r))) 0.0)))]))
 
-; -> the sum of -log softmax(scores) at the targets, and how many targets have no score above theirs
-(defn target-sums [scores targets peak total]
+; -> the sum of -log softmax(scores) at the targets, and how many targets have no score above theirs; NaN for a target
+; among the columns that only pad the vocabulary
+(defn target-sums [scores targets peak total vocab]
   (let [n (dim targets 0)
         own (tensor [r n] (at scores r (cast (max (at targets r) 0) index)))
+        own (if (= vocab (dim scores 1))
+              own
+              (tensor [r n] (select (< (at targets r) vocab) (at own r) (- inf inf))))
         counts (counting targets)]
     [(sum (tensor [r n] (* (at counts r) (- (+ (log (at total r)) (at peak r)) (at own r)))))
      (sum (tensor [r n] (select (>= (at own r) (at peak r)) (at counts r) 0.0)))]))
@@ -55,7 +59,7 @@
 ; [mean loss, how many were right]
 (defn cross-entropy [scores targets vocab]
   (let [[peak total] (row-sums scores vocab)
-        [loss right] (target-sums scores targets peak total)]
+        [loss right] (target-sums scores targets peak total vocab)]
     [(/ loss (max (sum (counting targets)) 1.0)) right]))
 
 ; The same for scores = x times the transpose of w, plus a bias if there is one, of which about `head-rows` rows are
@@ -73,7 +77,7 @@
                       own (slice targets [start] [rows])
                       scores (cast (fold + (matmul-transposed part w) bias) (dtype x))
                       [peak total] (row-sums scores vocab)
-                      [l r] (target-sums scores own peak total)
+                      [l r] (target-sums scores own peak total vocab)
                       d (score-gradients scores own (slice share [start] [rows]) peak total vocab)]
                   [(+ loss l)
                    (+ right r)

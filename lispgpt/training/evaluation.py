@@ -17,6 +17,7 @@ from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.decoding import SCORE
+from lispgpt.runtime.text import check_tokenizer
 from lispgpt.runtime.training.scoring import score
 from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
 from lispgpt.runtime.training.trainer import evaluate as evaluate_session
@@ -74,7 +75,9 @@ def evaluate(
     length = length or min(LENGTH, context if isinstance(context, int) else LENGTH)
     if isinstance(context, int) and length > context:
         raise UserError(f"--length is {length}, and the model has {context} positions (its context)")
-    stream = in_memory(paths_of(data), tokenizers.find(given.weights, tokenizer))
+    opened_tokenizer = tokenizers.find(given.weights, tokenizer)
+    check_tokenizer(opened_tokenizer, vocab)
+    stream = in_memory(paths_of(data), opened_tokenizer)
     largest = stream.largest()
     if isinstance(vocab, int) and largest >= vocab:
         raise UserError(f"the data has the token {largest}, and the model's vocabulary has {vocab}")

@@ -6,7 +6,8 @@ Before: func.func @embed(%tokens: tensor<4xi32>, %table: tensor<10x8xf32>) attri
 After:  … attributes {bounds = [{first = 0, input = "tokens", last = 9}], entry = "embed", …}
 
 Requires: entries on tensors, before kernels are outlined.  Ensures: `bounds` of entries that read, take or put anything
-at an index that is an element of an input, plus or minus a number: the session refuses others before the entry runs,
+at an index that is an element of an input, plus or minus a number, or the larger of it and a number (labels below 0,
+which do not count, may stay): the session refuses others before the entry runs,
 which costs kernels nothing.  A bound is of all of the input, or of the part with `offsets` and `sizes`.  Indices that
 are made in any other way, or read only where a condition holds, are held to their tensor's range (see held_indices),
 unless they are proven to be within it.
@@ -36,17 +37,28 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.model.held_indices import hold_indices
 
 CASTS = ("arith.index_cast", "arith.extsi", "arith.trunci")
+LEAST = -(1 << 31)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Elements of an input, which lie at offsets there, plus a shift; whole: all elements, in any shape."""
+    """Elements of an input, which lie at offsets there, plus a shift; whole: all elements, in any shape.
+
+    floor: the index is never below it, whatever the element is.
+    """
 
     name: str
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
     whole: bool
     shift: int = 0
+    floor: int | None = None
+
+    def limits(self, last: int) -> tuple[int, int] | None:
+        """What elements may be where indices go up to `last`; None where no such bound holds an index to its range."""
+        if self.floor is None:
+            return -self.shift, last - self.shift
+        return (LEAST, last - self.shift) if 0 <= self.floor <= last else None
 
 
 class BoundInputs(Pass):
@@ -57,10 +69,11 @@ class BoundInputs(Pass):
             for op in everything_in(entry):
                 for number, last in indices_of(op):
                     part = _part(op.operands[number], arguments)
-                    if part is not None and not is_conditional(op):
-                        own = replace(part, shift=0)
-                        least, most = bounds.get(own, (-part.shift, last - part.shift))
-                        bounds[own] = (max(least, -part.shift), min(most, last - part.shift))
+                    limits = None if part is None or is_conditional(op) else part.limits(last)
+                    if part is not None and limits is not None:
+                        own = replace(part, shift=0, floor=None)
+                        least, most = bounds.get(own, limits)
+                        bounds[own] = (max(least, limits[0]), min(most, limits[1]))
             hold_indices(entry, partial(_is_checked, arguments))
             if bounds:
                 entry.attributes["bounds"] = ir.ArrayAttr.get([_attribute(*each) for each in bounds.items()])
@@ -76,7 +89,10 @@ def _attribute(part: Part, limits: tuple[int, int]) -> ir.Attribute:
 
 
 def _is_checked(arguments: dict[ir.Value, str], op: ir.Operation, index: ir.Value) -> bool:
-    return _part(index, arguments) is not None and not is_conditional(op)
+    part = _part(index, arguments)
+    lasts = [last for number, last in indices_of(op) if op.operands[number] == index]
+    bounded = part is not None and all(part.limits(last) for last in lasts)
+    return bounded and not is_conditional(op)
 
 
 def _part(index: ir.Value, arguments: dict[ir.Value, str]) -> Part | None:
@@ -90,6 +106,10 @@ def _part(index: ir.Value, arguments: dict[ir.Value, str]) -> Part | None:
         return _tensor(owner.operands[number], arguments)
     if op.name in CASTS:
         return _part(op.operands[0], arguments)
+    if op.name == "arith.maxsi":
+        one, other = op.operands
+        least, part = constant_number(other), _part(one, arguments)
+        return None if least is None or part is None or part.floor is not None else replace(part, floor=least)
     if op.name in ("arith.addi", "arith.subi"):
         one, other = op.operands
         if op.name == "arith.addi" and constant_number(other) is None:
@@ -97,7 +117,8 @@ def _part(index: ir.Value, arguments: dict[ir.Value, str]) -> Part | None:
         more, part = constant_number(other), _part(one, arguments)
         if more is None or part is None:
             return None
-        return replace(part, shift=part.shift + (more if op.name == "arith.addi" else -more))
+        more = more if op.name == "arith.addi" else -more
+        return replace(part, shift=part.shift + more, floor=None if part.floor is None else part.floor + more)
     return _extracted(op, arguments) if op.name == "tensor.extract" else None
 
 
