@@ -65,7 +65,7 @@ def call(made: Program, inputs: list[np.ndarray], function: str) -> list[np.ndar
             op.operation.erase()
     passmanager.PassManager.parse(_PIPELINE).run(module.operation)
     engine = execution_engine.ExecutionEngine(module, opt_level=1, shared_libs=[str(_RUNNER)])
-    arrays = [np.ascontiguousarray(a) for a in inputs] + results
+    arrays = [np.array(a, order="C") for a in inputs] + results  # bufferization may write into what it is given
     descriptors = [descriptor_of(a) for a in arrays]
     pointers = [ctypes.pointer(ctypes.pointer(d)) for d in descriptors]
     engine.invoke(function, *pointers)

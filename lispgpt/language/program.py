@@ -34,6 +34,7 @@ from lispgpt.language.forms import (
     tensors,
 )
 from lispgpt.language.model import (
+    array_forms,
     building,
     declarations,
     entries,
@@ -55,6 +56,7 @@ __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
 _REGISTERED = (
     arithmetic,
+    array_forms,
     choice,
     contractions,
     core_forms,

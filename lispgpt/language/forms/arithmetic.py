@@ -25,6 +25,14 @@ def _quotient(left: Any, right: Any) -> Any:
     return whole if (left < 0) == (right < 0) else -whole
 
 
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
+        if exponent * base.bit_length() > 2 * _MOST_DIGITS:
+            raise OverflowError
+        return base**exponent
+    return math.pow(base, exponent)
+
+
 # name: (on numbers, on integers, on floats)
 _BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "+": (operator.add, "arith.addi", "arith.addf"),
@@ -36,8 +44,9 @@ _BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "mod": (operator.mod, "arith.remsi", "arith.remf"),
     "min": (min, "arith.minsi", "arith.minimumf"),
     "max": (max, "arith.maxsi", "arith.maximumf"),
+    "pow": (_power, "", "math.powf"),
 }
-_OF_TWO = ("quot", "ceil-div", "mod")
+_OF_TWO = ("quot", "ceil-div", "mod", "pow")
 _WHOLE = {"quot": "math.trunc", "ceil-div": "math.ceil"}
 """What makes a quotient of reals whole."""
 
@@ -59,7 +68,15 @@ _MATH: dict[str, Callable[[float], float]] = {
     "sin": math.sin,
     "cos": math.cos,
     "erf": math.erf,
+    "log2": math.log2,
+    "log1p": math.log1p,
+    "expm1": math.expm1,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": round,
 }
+_SPELLED = {"round": "roundeven"}
+"""What an op of the math dialect is called where it is not its function's name."""
 
 NAMES["inf"], NAMES["-inf"], NAMES["pi"] = math.inf, -math.inf, math.pi
 
@@ -97,6 +114,8 @@ def binary(evaluator: Evaluator, name: str, left: Any, right: Any, form: Form) -
         return tensors.elementwise(evaluator, lambda a, b: binary(evaluator, name, a, b, form), (left, right), form)
     left, right = same_type(evaluator, left, right, form)
     real = is_float(left.type)
+    if not real and not on_integers:
+        evaluator.site.fail(f"`{name}` wants floating-point values, and got ones of type {left.type}", form)
     result = evaluator.builder.emit(on_floats if real else on_integers, [left, right], [left.type], {}, form)
     if name == "mod":
         return _with_sign_of(evaluator, result, right, form)
@@ -126,6 +145,8 @@ def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: An
         evaluator.site.fail(f"`{show(form)}` divides by zero", form)
     except OverflowError:
         evaluator.site.fail(f"`{show(form)}` is too large for a real number", form)
+    except ValueError:
+        evaluator.site.fail(f"`{show(form)}` has no value", form)
     if isinstance(result, int) and result.bit_length() > _MOST_DIGITS:
         evaluator.site.fail(f"`{show(form)}` has more than {_MOST_DIGITS} bits", form)
     return result
@@ -195,7 +216,7 @@ def _define_math(name: str) -> None:
             return tensors.elementwise(evaluator, lambda a: run(evaluator, form, a), (value,), form)
         if not is_float(value.type):
             evaluator.site.fail(f"`{name}` wants a floating-point value, and got one of type {value.type}", form)
-        return evaluator.builder.emit(f"math.{name}", [value], [value.type], {}, form)
+        return evaluator.builder.emit(f"math.{_SPELLED.get(name, name)}", [value], [value.type], {}, form)
 
 
 @builtin("abs", 1, 1)

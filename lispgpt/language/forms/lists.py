@@ -81,6 +81,39 @@ def _fold(evaluator: Evaluator, form: Form, function: Any, start: Any, value: An
     return start
 
 
+@builtin("filter", 2, 2)
+def _filter(evaluator: Evaluator, form: Form, function: Any, value: Any) -> Any:
+    """`(filter f list)`: the members of which f is true."""
+    return tuple(m for m in _items(evaluator, value, form) if evaluator.call(function, [m], form) not in (None, False))
+
+
+@builtin("reverse", 1, 1)
+def _reverse(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(reverse list)`: from the last member to the first."""
+    items = _items(evaluator, value, form)
+    evaluator.spend(len(items), form)
+    return items[::-1]
+
+
+@builtin("take", 2, 2)
+def _take(evaluator: Evaluator, form: Form, count: Any, value: Any) -> Any:
+    """`(take n list)`: the first n members, or all where there are fewer."""
+    return _items(evaluator, value, form)[: _how_many(evaluator, count, form)]
+
+
+@builtin("drop", 2, 2)
+def _drop(evaluator: Evaluator, form: Form, count: Any, value: Any) -> Any:
+    """`(drop n list)`: the members behind the first n."""
+    return _items(evaluator, value, form)[_how_many(evaluator, count, form) :]
+
+
+def _how_many(evaluator: Evaluator, count: Any, form: Form) -> int:
+    if not isinstance(count, int) or count < 0:
+        evaluator.site.fail(f"`{show(form)}` wants a whole number from 0 on first, and got {describe(count)}", form)
+    evaluator.spend(1, form)
+    return count
+
+
 @builtin("range", 1, 3)
 def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
     """`(range n)`, `(range from to)`, `(range from to step)`: whole numbers, 5.0 too as it is a size; the end is not

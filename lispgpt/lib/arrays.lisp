@@ -1,0 +1,189 @@
+; Tensors of any rank: reductions along an axis, putting together and taking apart, places, order, and losses.
+; An axis is counted from 0, and below 0 from the last one on, -1.
+(require-dialect linalg tensor)
+
+; ---- axes and sizes
+
+; which dimension of x an axis is, counted from 0
+(defn axis-of [x axis] (if (< axis 0) (+ (rank x) axis) axis))
+
+; a list with `new` where the axis stands
+(defn replaced [list axis new] (concat (take axis list) [new] (drop (+ axis 1) list)))
+
+; [before n after]: how many elements there are ahead of an axis, along it, and behind it
+(defn around [x axis]
+  (let [sizes (shape x) of (fn [part] (fold * 1 part))]
+    [(of (take axis sizes)) (dim x axis) (of (drop (+ axis 1) sizes))]))
+
+; a tensor of one number, of a list's sizes
+(defn full [sizes number type]
+  (let [kind (tensor-type sizes type)]
+    (linalg.fill {:result kind} (cast number type) (tensor.empty {:result kind}))))
+
+; ---- reductions
+
+; (f y) of y, which is x with the axis as its last; `keep` is [true] where the axis is to stay, with one element
+(defn reduced-along [f x axis keep]
+  (let [axis (axis-of x axis)
+        order (filter (fn [d] (not (= d axis))) (range (rank x)))
+        made (f (transpose x (concat order [axis])))]
+    (if (first (concat keep [false])) (reshape made (replaced (shape x) axis 1)) made)))
+
+; (sum-along x axis), (sum-along x axis true): the latter keeps the axis, with one element; so do those below
+(defn sum-along [x axis & keep] (reduced-along sum x axis keep))
+(defn max-along [x axis & keep] (reduced-along maximum x axis keep))
+(defn min-along [x axis & keep] (reduced-along (fn [y] (reduce min inf y)) x axis keep))
+(defn product-along [x axis & keep] (reduced-along (fn [y] (reduce * 1.0 y)) x axis keep))
+(defn mean [x axis & keep]
+  (reduced-along (fn [y] (/ (sum y) (dim y -1))) x axis keep))
+
+; the mean of squares of what is left without the mean: divided by as many as there are
+(defn variance [x axis & keep]
+  (mean (square (- x (mean x axis true))) axis (first (concat keep [false]))))
+
+; ---- together and apart
+
+; tensors of one shape side by side along a new axis
+(defn stack [parts axis]
+  (let [sizes (shape (first parts))
+        axis (if (< axis 0) (+ axis (count sizes) 1) axis)
+        more (fn [list new] (concat (take axis list) [new] (drop axis list)))
+        start (tensor.empty {:result (tensor-type (more sizes (count parts)) (dtype (first parts)))})]
+    (fold (fn [whole i]
+            (insert (nth parts i) whole (more (map (fn [size] 0) sizes) i) (more sizes nil)))
+          start
+          (range (count parts)))))
+
+; tensors one behind the other along an axis
+(defn join [parts axis]
+  (let [axis (axis-of (first parts) axis)
+        sizes (shape (first parts))
+        zeros (map (fn [size] 0) sizes)
+        whole (fold + 0 (map (fn [part] (dim part axis)) parts))
+        start (tensor.empty {:result (tensor-type (replaced sizes axis whole) (dtype (first parts)))})
+        put (fn [[made at-place] part]
+              [(insert part made (replaced zeros axis at-place) (shape part)) (+ at-place (dim part axis))])]
+    (first (fold put [start 0] parts))))
+
+; a list of the parts of x along an axis, which have these sizes
+(defn split [x sizes axis]
+  (let [axis (axis-of x axis)
+        zeros (map (fn [size] 0) (shape x))
+        cut (fn [[parts start] size]
+              [(concat parts [(slice x (replaced zeros axis start) (replaced (shape x) axis size))]) (+ start size)])]
+    (first (fold cut [[] 0] sizes))))
+
+; x with so many of a number before it and behind it along an axis
+(defn pad [x axis before behind number]
+  (let [axis (axis-of x axis)
+        whole (full (replaced (shape x) axis (+ before (dim x axis) behind)) number (dtype x))]
+    (insert x whole (replaced (map (fn [size] 0) (shape x)) axis before) (shape x))))
+
+; ---- places
+
+; along an axis from the last element to the first
+(defn flip [x axis]
+  (let [axis (axis-of x axis) [a n c] (around x axis) y (reshape x [a n c])]
+    (reshape (tensor [i a j n k c] (at y i (- n 1 j) k)) (shape x))))
+
+; along an axis by so many places towards its end; what leaves it comes back at its start
+(defn roll [x by axis]
+  (let [axis (axis-of x axis) [a n c] (around x axis) y (reshape x [a n c]) on (- n (mod by n))]
+    (reshape (tensor [i a j n k c] (at y i (mod (+ j on) n) k)) (shape x))))
+
+; those of x along an axis whose numbers a tensor of one dimension has
+(defn gather [x ids axis]
+  (let [axis (axis-of x axis) [a n c] (around x axis) y (reshape x [a n c]) m (dim ids 0)]
+    (reshape (tensor [i a j m k c] (at y i (at ids j) k)) (replaced (shape x) axis m))))
+
+; [n] -> [n count]: 1.0 at each number's column, 0.0 elsewhere and where the number is none of them
+(defn one-hot [ids count]
+  (tensor [i (dim ids 0) c count] (select (= (cast c i32) (at ids i)) 1.0 0.0)))
+
+; [n] and [m] -> [n m], their products
+(defn outer [x y] (tensor [i (dim x 0) j (dim y 0)] (* (at x i) (at y j))))
+
+; base [n …] with rows [m …] added where ids [m] say; ids that are no rows of it are held to its range
+(defn scatter-add [base rows ids] (added-rows base rows ids))
+(defgradient scatter-add [g y base rows ids] [g (gather g ids 0)])
+
+; rows [m …] -> [count …]: sums of the rows that have the same id, from 0 on
+(defn segment-sum [rows ids count]
+  (scatter-add (full (replaced (shape rows) 0 count) 0.0 f32) rows ids))
+
+; ---- sums of what is before
+
+; 1 2 4 … below n
+(defn doublings [n]
+  (if (= n 1)
+    []
+    (let [fewer (doublings (ceil-div n 2))]
+      (concat fewer [(fold (fn [power _] (* 2 power)) 1 fewer)]))))
+
+; [a n c] -> the same: along the middle each element and all before it
+(defn summed-so-far [x]
+  (let [[a n c] (shape x)
+        add (fn [y step]
+              (tensor [i a j n k c]
+                (if (>= j step) (+ (at y i j k) (at y i (- j step) k)) (at y i j k))))]
+    (fold add x (doublings n))))
+(defgradient summed-so-far [g y x] [(flip (summed-so-far (flip g 1)) 1)])
+
+; along an axis: each element and all before it
+(defn cumsum [x axis]
+  (reshape (summed-so-far (reshape x (around x (axis-of x axis)))) (shape x)))
+
+; ---- order
+
+; [rows n] -> [rows n] of i32: the columns of each row from the least element to the greatest, of equals the first ones
+; first.  Batcher's bitonic network, "Sorting Networks and Their Applications", 1968
+(defn argsort [x]
+  (let [[rows n] (shape x)
+        steps (doublings n)
+        m (fold * 1 (map (fn [step] 2) steps))
+        keys (if (= m n) x (pad x 1 0 (- m n) inf))
+        ids (tensor [r rows c m] (cast c i32))
+        pass (fn [[keys ids] [size distance]]
+               (let [partner (fn [c] (- (+ c distance) (* 2 distance (mod (quot c distance) 2))))
+                     swaps (tensor [r rows c m]
+                             (let [p (partner c)
+                                   [a b] [(at keys r c) (at keys r p)]
+                                   [i j] [(at ids r c) (at ids r p)]
+                                   greater (or (> a b) (and (= a b) (> i j)))
+                                   least (= (mod (quot c distance) 2) (mod (quot c (* 2 size)) 2))]
+                               (select (= least greater) (cast 1 i32) (cast 0 i32))))
+                     moved (fn [y] (tensor [r rows c m]
+                                     (select (= (at swaps r c) 1) (at y r (partner c)) (at y r c))))]
+                 [(moved keys) (moved ids)]))
+        within-size (fn [size] (map (fn [d] [size d]) (filter (fn [d] (<= d size)) (reverse steps))))
+        stages (fold concat [] (map within-size steps))
+        [_ sorted] (fold pass [keys ids] stages)]
+    (slice sorted [0 0] [rows n])))
+
+; [rows n] -> [rows n], each row from its least element to its greatest
+(defn sort [x]
+  (let [[rows n] (shape x) ids (argsort x)]
+    (tensor [r rows c n] (at x r (at ids r c)))))
+
+; [rows n] -> the k greatest of each row, the greatest first, and their columns, both [rows k]
+(defn top-k [x k]
+  (let [[rows n] (shape x) ids (slice (argsort (- x)) [0 0] [rows k])]
+    [(tensor [r rows c k] (at x r (at ids r c))) ids]))
+
+; ---- losses
+
+; the logarithm of softmax, over the last dimension
+(defn log-softmax [x]
+  (let [x (- x (reshape (stop-gradient (maximum x)) (replaced (shape x) (- (rank x) 1) 1)))]
+    (- x (log (sum-along (exp x) -1 true)))))
+
+; scores [rows columns], targets [rows] of i32 -> the mean of -log softmax(scores) at the targets, over the rows whose
+; target is none to ignore.  `smoothing` is the share of the loss that is spread over all columns: "Rethinking the
+; Inception Architecture", Szegedy et al. 2016
+(defn label-loss [scores targets smoothing ignored]
+  (let [[rows columns] (shape scores)
+        logs (log-softmax scores)
+        counts (tensor [r rows] (select (= (at targets r) ignored) 0.0 1.0))
+        own (tensor [r rows] (at logs r (max 0 (min (- columns 1) (at targets r)))))
+        each (- (+ (* (- 1.0 smoothing) own) (* (/ smoothing columns) (sum logs))))]
+    (/ (sum (* counts each)) (max (sum counts) 1.0))))

@@ -1,0 +1,98 @@
+"""The library of arrays: values beside numpy's, gradients beside central differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import seeded
+from gradient_checks import check, drawn, evaluated
+
+ARRAYS = "(require arrays)"
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def label_loss(x: np.ndarray, ids: np.ndarray) -> Any:
+    logs, counts = log_softmax(x), ids != 2
+    each = -(0.9 * logs[np.arange(len(ids)), ids] + 0.1 * logs.mean(-1))
+    return (each * counts).sum() / max(counts.sum(), 1)
+
+
+def added(x: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    made = x.copy()
+    np.add.at(made, ids, y)
+    return made
+
+
+CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
+    ("(sum-along x 0)", lambda x: x.sum(0), {"x": (3, 4, 2)}),
+    ("(sum-along x 1 true)", lambda x: x.sum(1, keepdims=True), {"x": (3, 4, 2)}),
+    ("(max-along x -2)", lambda x: x.max(-2), {"x": (3, 4, 2)}),
+    ("(min-along x 0 true)", lambda x: x.min(0, keepdims=True), {"x": (3, 4)}),
+    ("(product-along x 0)", lambda x: x.prod(0), {"x": (3, 4)}),
+    ("(mean x 1)", lambda x: x.mean(1), {"x": (3, 4, 2)}),
+    ("(variance x 0 true)", lambda x: x.var(0, keepdims=True), {"x": (5, 3)}),
+    ("(transpose x [2 0 1])", lambda x: x.transpose(2, 0, 1), {"x": (3, 4, 2)}),
+    ("(stack [x y x] 1)", lambda x, y: np.stack([x, y, x], 1), {"x": (3, 4), "y": (3, 4)}),
+    ("(stack [x y] -1)", lambda x, y: np.stack([x, y], -1), {"x": (3,), "y": (3,)}),
+    ("(join [x y] 1)", lambda x, y: np.concatenate([x, y], 1), {"x": (3, 4), "y": (3, 2)}),
+    ("(fold (fn [s p] (+ s (sum p))) 0.0 (split x [1 3] -1))", lambda x: x.sum(-1), {"x": (3, 4)}),
+    ("(pad x 1 1 2 0.5)", lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=0.5), {"x": (3, 4)}),
+    ("(flip x 1)", lambda x: np.flip(x, 1), {"x": (3, 4, 2)}),
+    ("(roll x 2 -1)", lambda x: np.roll(x, 2, -1), {"x": (3, 5)}),
+    ("(roll x -1 0)", lambda x: np.roll(x, -1, 0), {"x": (3, 5)}),
+    ("(gather x ids 1)", lambda x, ids: x[:, ids], {"x": (3, 6), "ids": (6, 4)}),
+    ("(outer x y)", lambda x, y: np.outer(x, y), {"x": (3,), "y": (4,)}),
+    ("(scatter-add x y ids)", added, {"x": (4, 2), "y": (5, 2), "ids": (4, 5)}),
+    ("(segment-sum y ids 4)", lambda y, ids: added(np.zeros((4, 2)), y, ids), {"y": (5, 2), "ids": (4, 5)}),
+    ("(cumsum x 1)", lambda x: x.cumsum(1), {"x": (3, 7)}),
+    ("(cumsum x 0)", lambda x: x.cumsum(0), {"x": (5, 2)}),
+    ("(sort x)", lambda x: np.sort(x, -1), {"x": (3, 6)}),
+    ("(first (top-k x 2))", lambda x: -np.sort(-x, -1)[:, :2], {"x": (3, 5)}),
+    ("(log-softmax x)", log_softmax, {"x": (3, 5)}),
+    ("(label-loss x ids 0.1 2)", label_loss, {"x": (6, 5), "ids": (5, 6)}),
+    ("(pow (+ 1.0 (square x)) 1.5)", lambda x: (1 + x * x) ** 1.5, {"x": (3, 4)}),
+    ("(log2 (+ 1.5 (square x)))", lambda x: np.log2(1.5 + x * x), {"x": (3, 4)}),
+    ("(log1p (square x))", lambda x: np.log1p(x * x), {"x": (3, 4)}),
+    ("(expm1 (sin x))", lambda x: np.expm1(np.sin(x)), {"x": (3, 4)}),
+]
+VALUES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
+    ("(one-hot ids 6)", lambda ids: np.eye(6)[ids], {"ids": (6, 4)}),
+    (
+        "(cast (argsort (round (* 2.0 x))) f32)",
+        lambda x: np.argsort(np.round(2 * x), -1, kind="stable"),
+        {"x": (3, 11)},
+    ),
+    ("(cast (nth (top-k x 3) 1) f32)", lambda x: np.argsort(-x, -1, kind="stable")[:, :3], {"x": (3, 8)}),
+    ("(+ (floor x) (* 10.0 (ceil x)))", lambda x: np.floor(x) + 10 * np.ceil(x), {"x": (3, 4)}),
+    ("(round (* 4.0 x))", lambda x: np.round(4 * x), {"x": (3, 4)}),
+    ("(full [2 3] 1.5 f32)", lambda x: np.full((2, 3), 1.5), {"x": (1,)}),
+    (
+        "(* x (fold + 0 (concat (filter (fn [n] (> n 1)) [1 2 3]) (reverse (take 2 [4 5 6])) (drop 2 [4 5 6]))))",
+        lambda x: x * 20,
+        {"x": (2,)},
+    ),
+]
+
+
+@pytest.mark.parametrize("text,right,shapes", [*CASES, *VALUES], ids=[c[0] for c in (*CASES, *VALUES)])
+def test_values_are_those_of_numpy(text: str, right: Callable[..., Any], shapes: dict[str, Any]) -> None:
+    seed = seeded.fresh_seed()
+    given = drawn(shapes, seed)
+    exact = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in given.items()}
+    found = evaluated(text, given, ARRAYS)
+    np.testing.assert_allclose(found, right(**exact), rtol=2e-5, atol=2e-5, err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("text,right,shapes", CASES, ids=[case[0] for case in CASES])
+def test_gradients_are_those_of_finite_differences(
+    text: str, right: Callable[..., Any], shapes: dict[str, Any]
+) -> None:
+    seed = seeded.fresh_seed()
+    check(text, right, drawn(shapes, seed), seed, ARRAYS)
