@@ -29,11 +29,13 @@ that has ended are for nothing."""
 
 class Batch:
     """entry: decodes one position of each of several sequences.  chooses: whether it also chooses tokens as all texts
-    want them, which the host does otherwise, by its logits.  intake: takes in short prompts of some of them at once."""
+    want them, which the host does otherwise, by its logits.  intake: takes in short prompts of some of them at once.
+    idle: from which position on each place has nothing to keep, where no text is."""
 
     def __init__(self, session: Session, entry: Entry, chooses: bool, intake: Entry | None = None) -> None:
         self.session, self.entry, self.chooses = session, entry, chooses
         self.places: list[Text | None] = [None] * entry.sizes["batch"]
+        self.idle = [0] * len(self.places)
         self._waiting: deque[Text] = deque()
         self._intake = intake
         self._together, self._longest = (1, 0) if intake is None else (intake.sizes["batch"], intake.sizes["positions"])
@@ -118,7 +120,7 @@ class Batch:
     def _steps(self, texts: Sequence[Text]) -> Iterator[np.ndarray]:
         """Of each step, what the entry gives for all sequences: which tokens it chose, or logits to choose them by."""
         rows = [None if text is None else text.generator.row(self.entry) for text in self.places]
-        inputs = step_inputs(self.entry, rows)
+        inputs = step_inputs(self.entry, rows, self.idle)
         if not (self.chooses and runs_on(self.entry)):
             self.session.start(self.entry, inputs)
             named = result_of(self.entry) if self.chooses else next(iter(self.entry.results))
@@ -128,6 +130,7 @@ class Batch:
         steps = STEPS_AHEAD if self.entry.repeats is None else TOGETHER_AHEAD
         ahead = steps if self.entry.repeatable else 1
         most = min(text.generator.limit - text.generator.position for text in texts)
+        most = min([most, *(texts[0].generator.context - idle for idle in self.idle)])
         count = min(most, self._until_places([text.room for text in texts]))
 
         def all_go_on() -> bool:

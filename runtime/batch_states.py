@@ -17,7 +17,29 @@ def settle(session: Session, source: Entry, batch: Entry, place: int, positions:
 
     positions: how many are in use.  number: of the sequence in its entry.  UserError for a state that sequences share.
     """
-    own = {name.partition("@")[0]: name for name in session.held("state", [source])}
+    for found, name, pieces in _moves(session, source, batch, place, positions, number):
+        session.copy(found, name, pieces)
+
+
+def unsettle(session: Session, target: Entry, batch: Entry, place: int, positions: int) -> None:
+    """Copy the first positions of what is in a place of a batch back to the states of an entry for one sequence."""
+    for found, name, each in _moves(session, target, batch, place, positions, 0):
+        back = Pieces(each.nbytes, each.target, each.source, each.count, each.target_step, each.source_step)
+        session.copy(name, found, back)
+
+
+def keeps_positions(session: Session, entry: Entry) -> bool:
+    """Whether what an entry's states say of a position stays as it is when later ones are taken in."""
+    context = session.config.get("context")
+    held = session.held("state", [entry])
+    return entry.repeatable and all(session.shape(name).count(context) == 1 for name in held)
+
+
+def _moves(
+    session: Session, single: Entry, batch: Entry, place: int, positions: int, number: int
+) -> Iterator[tuple[str, str, Pieces]]:
+    """Names of a state of one sequence and of the batch's own, and what to copy from the first to the second."""
+    own = {name.partition("@")[0]: name for name in session.held("state", [single])}
     context = session.config.get("context")
     for name in session.held("state", [batch]):
         found = own.get(name.partition("@")[0])
@@ -27,7 +49,7 @@ def settle(session: Session, source: Entry, batch: Entry, place: int, positions:
                 0 if session.reached.grows(name) else session.device.copy_cost
             )  # of what has no memory nothing is copied
             for pieces in pieces_of(*buffers, place, positions, context, cost, number):
-                session.copy(found, name, pieces)
+                yield found, name, pieces
 
 
 def pieces_of(

@@ -32,7 +32,7 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment
-from lispgpt.runtime.samplers.base import Sampler
+from lispgpt.runtime.samplers.base import Sampler, damaged_logits
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
@@ -138,13 +138,15 @@ def result_of(entry: Entry) -> str:
     return "report" if "report" in entry.results else "next"
 
 
-def step_inputs(entry: Entry, rows: Sequence[Row | None]) -> dict[str, Any]:
-    """Inputs by which an entry decodes a token of each sequence; None is nobody's row: token 0 at position 0."""
+def step_inputs(entry: Entry, rows: Sequence[Row | None], idle: Sequence[int] | None = None) -> dict[str, Any]:
+    """Inputs by which an entry decodes a token of each sequence; None is nobody's row: token 0 at position 0, or at
+    that of `idle`."""
     tokens, places, *others = entry.inputs
     some = next(row for row in rows if row is not None)
     spare = {name: np.zeros_like(value) for name, value in some.more.items()}
     spare |= {SAMPLING: MOST_PROBABLE.settings(0), "penalties": np.ones(3, np.float32)}
-    every = [row or Row(0, 0, spare) for row in rows]
+    free = [0] * len(rows) if idle is None else idle
+    every = [row or Row(0, position, spare) for row, position in zip(rows, free, strict=True)]
     inputs: dict[str, Any] = {tokens: [[row.token] for row in every], places: [[row.position] for row in every]}
     return inputs | {name: np.stack([row.more[name] for row in every]) for name in others}
 
@@ -176,6 +178,13 @@ def checked_tokens(tokens: Sequence[int], vocab: int) -> np.ndarray:
         bad = next(t for t in tokens if not 0 <= t < vocab)
         raise UserError(f"token {bad} is not in the vocabulary of {vocab} (0 to {vocab - 1})")
     return numbers
+
+
+def checked_token(token: int, vocab: int) -> int:
+    """A token that an entry chose; UserError where it found none."""
+    if 0 <= token < vocab:
+        return token
+    raise damaged_logits("no finite number")
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from lispgpt.runtime.decoding import (
     SAMPLING,
     Row,
     check_results,
+    checked_token,
     checked_tokens,
     checking,
     choice_of,
@@ -36,7 +37,7 @@ from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup
 from lispgpt.runtime.near_ties import NearTies, report_of
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
-from lispgpt.runtime.samplers.base import Sampler, damaged_logits, log_probability
+from lispgpt.runtime.samplers.base import Sampler, log_probability
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
@@ -71,12 +72,12 @@ class Generator:
         self.chunks = tuple(sorted(size for size in self._entries if size <= self.context))
         if 1 not in self.chunks:
             raise UserError(f"entry {self.entry!r} was not compiled for one token of one sequence")
+        self.single = self._entries[1]  # whose states hold this sequence, where it is the session's `holder`
         self.repeatable = all(entry.repeatable for entry in self._entries.values())
         for entry in self._entries.values():
             check_results(session, entry, self.vocab)
             session.read_at_once(entry)
-        self.tokens: list[int] = []
-        self.log_probabilities: list[float] = []
+        self.tokens, self.log_probabilities = list[int](), list[float]()
         self.position, self.parted, self._reach = 0, False, Reach(session, self.context)
         self.near_ties, self.drafts = self.near_ties or NearTies(session, self.entry), None
         if self.lookup:
@@ -211,13 +212,13 @@ class Generator:
         """The token of a report; of a near tie the one that all ways of running give, and its logits, if of use."""
         ties, logits = self.near_ties, None
         if not isinstance(self.sampler or Greedy(), Greedy) or ties is None or not ties.near(report):
-            return self._checked(report[0]), None
+            return checked_token(report[0], self.vocab), None
         token = ties.decide(report, self.tokens[-self.position :], self.vocab, self)
         if self.adjustment is not None or self.logprobs:
             logits = ties.logits(self.vocab)
             token = Greedy()(logits if self.adjustment is None else self.adjustment(logits))
         self.parted = token != report[0] or not ties.lets_go_on
-        return self._checked(token), logits
+        return checked_token(token, self.vocab), logits
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
@@ -276,9 +277,18 @@ class Generator:
     def _feed(self, tokens: Sequence[int] | np.ndarray) -> int:
         start, entry = 0, self._entries[1]
         for size in chunk_sizes(len(tokens), self.chunks, self.session.device.weight_rows, self.repeatable):
-            part, entry = tokens[start : start + size], self._entries[size]
-            self._start(entry, part, size)
-            start, self.position = start + len(part), self.position + len(part)
+            entry = self.take_in(tokens[start : start + size], size)
+            start += size
+        return self.following(entry)
+
+    def take_in(self, tokens: Sequence[int] | np.ndarray, size: int) -> Entry:
+        """Run what takes in so many positions on the sequence's next tokens, at most as many; what ran."""
+        self._start(self._entries[size], tokens, size)
+        self.position += len(tokens)
+        return self._entries[size]
+
+    def following(self, entry: Entry) -> int:
+        """The token that follows what an entry has just taken in."""
         if self.choice == GREEDY and "next" in entry.results:
             return self.decided(reports(self.session, entry)[0])[0]
         return self.choose(self.session.result(entry, next(iter(entry.results)))[0])
@@ -287,14 +297,3 @@ class Generator:
         """Run an entry of so many positions on tokens from the sequence's position on."""
         inputs = padded(tokens, self.position, size)
         self.session.start(entry, dict(zip(entry.inputs, inputs, strict=True)))
-
-    @property
-    def single(self) -> Entry:
-        """An entry whose states hold this sequence, where it is the session's `holder`."""
-        return self._entries[1]
-
-    def _checked(self, token: int) -> int:
-        """A token that an entry chose; UserError where it found none."""
-        if 0 <= token < self.vocab:
-            return token
-        raise damaged_logits("no finite number")

@@ -44,6 +44,11 @@ class Continuation:
         piece = self._before_stops(self._decoder.push(token))
         return piece + self._finish() if self.ended in ("length", "end") else piece
 
+    def end(self) -> str:
+        """Go on no more, as after a token that ends texts; what was held back."""
+        self.ended = "end"
+        return self._finish() if self._decoder is not None else ""
+
     def _finish(self) -> str:
         """What is left of a character that never ended, and what was held back."""
         assert self._decoder is not None
@@ -106,6 +111,10 @@ class Text:
         """Go on with a token; the text that it completes."""
         self.generator.take(token)
         return self._continuation.take(token)
+
+    def end(self) -> str:
+        """Go on no more: what was held back of the text."""
+        return self._continuation.end()
 
     def __iter__(self) -> Iterator[str]:
         return self

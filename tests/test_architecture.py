@@ -34,6 +34,7 @@ ARROWS = {
     "bench": {"base", "execution", "passes", "runtime"},
     "training": {"base", "compiler", "execution", "runtime"},
     "chat": {"base", "runtime"},
+    "serve": {"api", "base", "chat", "runtime"},
 }
 
 

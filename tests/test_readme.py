@@ -178,5 +178,5 @@ def test_what_it_names_is_there() -> None:
     for path in re.findall(r"`((?:examples|passes|runtime|lispgpt|tools)/[\w./]+)`", README):
         if path != "passes/model/count_ops.py":
             assert (ROOT / path.rstrip("/")).exists(), path
-    assert len(README.splitlines()) < 360
+    assert len(README.splitlines()) < 370
     assert all(len(line) <= 120 or line.startswith("|") for line in README.splitlines())

@@ -27,6 +27,7 @@ from lispgpt.cli.terminal import tell_warnings  # noqa: E402
 COMMANDS = {
     "run": ("lispgpt.cli.run", "run", "Run a program or a compiled artifact."),
     "chat": ("lispgpt.cli.chat", "chat", "Talk to a model."),
+    "serve": ("lispgpt.cli.serve", "serve", "Serve models to OpenAI's clients."),
     "pull": ("lispgpt.cli.pull", "pull", "Fetch models from the Hugging Face hub."),
     "compile": ("lispgpt.cli.compile", "compile_", "Compile a program to an artifact, or show a stage of it."),
     "opt": ("lispgpt.cli.opt", "opt", "Run passes on a file of MLIR, such as a dump."),

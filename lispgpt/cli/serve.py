@@ -1,0 +1,98 @@
+"""`lispgpt serve`: models behind OpenAI's endpoints."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lispgpt.base.errors import UserError
+from lispgpt.chat.prompt_tokens import with_ends
+from lispgpt.chat.template import find_template
+from lispgpt.cli.chat import load_model, loading_options
+from lispgpt.cli.options import PATH, all_of, guarded
+from lispgpt.compiler.folders import find_given
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command("serve")
+@click.argument("models", nargs=-1, required=True, type=PATH, metavar="MODEL…")
+@all_of(loading_options())
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
+@click.option("--api-key", help="What clients have to show (default: LISPGPT_API_KEY, or nothing).")
+@click.option("--places", type=click.IntRange(1, 1024), default=8, show_default=True, help="Texts that run at once.")
+@click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Texts that may wait.")
+@click.option("--loaded", type=click.IntRange(1), default=4, show_default=True, help="Models in memory at once.")
+@click.option("--timeout", type=click.FloatRange(0.1), default=600.0, show_default=True, help="Seconds of a request.")
+@click.option("--grace", type=click.IntRange(0), default=30, show_default=True, help="Seconds to end in on SIGTERM.")
+@click.pass_context
+@partial(guarded, ends_itself=True)
+def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
+    """Serve MODELs (folders, GGUF files, ORG/NAME): /v1/chat/completions, /v1/completions, and a page to talk at /.
+
+    A text's tokens do not depend on what else is served, or was.  Clients are those of OpenAI's API; /metrics is for
+    Prometheus.  Wants: pip install 'lispgpt[serve]'.
+    """
+    try:
+        import uvicorn
+
+        from lispgpt.serve.app import application
+        from lispgpt.serve.grammar import Grammars
+        from lispgpt.serve.models import Models, Served
+        from lispgpt.serve.scheduler import Scheduler
+    except ImportError as error:
+        raise UserError(f"serving wants more packages ({error.name}): pip install 'lispgpt[serve]'") from None
+
+    def loaded(name: str, path: Path) -> Served:
+        template = find_template(find_given(path, options["checkpoint"]).weights, options["template"])
+        model = load_model(ctx, path, options, batch=options["places"])
+        if model.tokenizer is None:
+            raise UserError(f"{path}: serving wants a tokenizer, and none was found: give --tokenizer FILE")
+        tokenizer = with_ends(model.tokenizer, template)
+        scheduler = Scheduler(model, options["places"], options["queue"])
+        grammars = Grammars(tokenizer, int(model.session.config["vocab"]))
+        return Served(name, model, template, tokenizer, scheduler, grammars)
+
+    named = {_name(path): path for path in models}
+    if len(named) < len(models):
+        raise UserError("two of the models have one name: give other folders")
+    there = Models({name: partial(loaded, name, path) for name, path in named.items()}, options["loaded"])
+    for name in there.names[: options["loaded"]]:
+        there.end(there.begin(name))  # type: ignore[arg-type]
+    key = options["api_key"] or ctx.obj["environment"].get("LISPGPT_API_KEY")
+    hosts = (*LOCAL, options["host"]) if options["host"] in LOCAL else ()
+    app = application(there, key, options["timeout"], hosts)
+    config = uvicorn.Config(
+        app,
+        host=options["host"],
+        port=options["port"],
+        log_level="critical",
+        timeout_graceful_shutdown=options["grace"],
+        server_header=False,
+    )
+    _run(uvicorn.Server(config))
+    return 0
+
+
+def _run(server: Any) -> None:
+    """Serve until SIGTERM or Ctrl-C, and say where, once it is so."""
+    startup = server.startup
+
+    async def announced(sockets: Any = None) -> None:
+        await startup(sockets)
+        for host, port, *_ in (s.getsockname() for each in server.servers for s in each.sockets):
+            click.echo(f"serving at http://{host}:{port}", err=True)
+
+    server.startup = announced
+    for number in (signal.SIGINT, signal.SIGTERM):  # which the server raises again for whoever runs it
+        signal.signal(number, lambda *_: None)
+    server.run()
+
+
+def _name(path: Path) -> str:
+    return str(path) if not path.exists() else path.resolve().stem if path.is_file() else path.resolve().name

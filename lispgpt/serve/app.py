@@ -1,0 +1,222 @@
+"""The HTTP surface: OpenAI's endpoints, and what those who run the server ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from lispgpt.api import UserError
+from lispgpt.serve import requests
+from lispgpt.serve.answers import Answers
+from lispgpt.serve.choices import choices_of, conversation
+from lispgpt.serve.events import Events, left
+from lispgpt.serve.guard import Guard
+from lispgpt.serve.metrics import metrics
+from lispgpt.serve.models import Models, Served
+from lispgpt.serve.requests import Asked, BadRequest
+from lispgpt.serve.streams import Streams, TooBusy, failure, priced
+
+LARGEST_BODY = 1 << 23
+PAGE = Path(__file__).parent / "page"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+def application(models: Models, key: str | None = None, seconds: float = 600.0, hosts: tuple[str, ...] = ()) -> ASGIApp:
+    """The server of some models.  key: what clients have to show.  seconds: what a request may take.  hosts: names that
+    clients may call the server by; any, if there are none."""
+    server = _Server(models, seconds)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(models.close)
+
+    routes = [
+        Route("/v1/completions", partial(server.generate, chat=False), methods=["POST"]),
+        Route("/v1/chat/completions", partial(server.generate, chat=True), methods=["POST"]),
+        Route("/v1/models", server.list),
+        Route("/v1/models/{name:path}", server.model),
+        Route("/v1/embeddings", server.embeddings, methods=["POST"]),
+        Route("/tokenize", server.tokenize, methods=["POST"]),
+        Route("/detokenize", server.detokenize, methods=["POST"]),
+        Route("/health", server.health),
+        Route("/metrics", server.metrics),
+        Route("/", server.page),
+        Mount("/page", StaticFiles(directory=PAGE)),
+    ]
+    handlers: Any = {BadRequest: _refused, ClientDisconnect: _gone, 404: _missing, 405: _missing, Exception: _failed}
+    return Guard(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers), key, hosts)
+
+
+class _Server:
+    def __init__(self, models: Models, seconds: float) -> None:
+        self._models, self._seconds = models, seconds
+
+    async def generate(self, request: Request, chat: bool) -> Response:
+        """Texts for prompts or a conversation, whole or as they come."""
+        asked = (requests.chat if chat else requests.completion)(await _body(request))
+        served = await self._begin(asked.model)
+        try:
+            streams = Streams(served.scheduler, await asyncio.to_thread(choices_of, served, asked, chat))
+            answers = Answers(asked, chat, served.name, served.tokenizer)
+            streams.submit()
+        except BaseException as error:
+            self._models.end(served)
+            raise failure(error) if isinstance(error, UserError) else error from None
+        if asked.stream:
+            return Events(self._events(asked, answers, streams, served))
+        return await self._whole(request, asked, answers, streams, served)
+
+    async def _events(
+        self, asked: Asked, answers: Answers, streams: Streams, served: Served
+    ) -> AsyncIterator[dict[str, Any]]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                for choice in streams.choices:
+                    if first := answers.first(choice):
+                        yield first
+                async for choice, heard in streams:
+                    choice.parts.append(heard)
+                    for part in answers.step(choice, heard):
+                        yield part
+                if asked.usage:
+                    yield answers.usage(priced(asked, streams.choices))
+        except TimeoutError:
+            yield BadRequest(f"the request took longer than {self._seconds:g} s", status=504).body()
+        except BadRequest as error:
+            yield error.body()
+        finally:
+            streams.cancel()
+            self._models.end(served)
+
+    async def _whole(
+        self, request: Request, asked: Asked, answers: Answers, streams: Streams, served: Served
+    ) -> Response:
+        async def hear() -> None:
+            async for choice, heard in streams:
+                choice.parts.append(heard)
+
+        tasks = [asyncio.ensure_future(hear()), asyncio.ensure_future(left(request))]
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                raise BadRequest(f"the request took longer than {self._seconds:g} s", status=504)
+            if tasks[0] not in done:
+                raise ClientDisconnect
+            tasks[0].result()
+            return JSONResponse(answers.whole(streams.choices, priced(asked, streams.choices)))
+        finally:
+            for task in tasks:
+                task.cancel()
+            streams.cancel()
+            self._models.end(served)
+
+    async def _begin(self, name: str) -> Served:
+        served = await asyncio.to_thread(self._models.begin, name or self._models.names[0])
+        if served is None:
+            raise BadRequest("there is no such model", "model", status=404, code="model_not_found")
+        return served
+
+    async def list(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._described(name) for name in self._models.names]})
+
+    async def model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._models.names:
+            raise BadRequest("there is no such model", "model", status=404, code="model_not_found")
+        return JSONResponse(self._described(name))
+
+    def _described(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._models.created, "owned_by": "lispgpt"}
+
+    async def embeddings(self, request: Request) -> Response:
+        body = requests.Body(await _body(request))
+        requests.prompts(body.get("input"), "input")
+        served = await self._begin(body.text("model", requests.LONGEST_NAME))
+        self._models.end(served)
+        raise BadRequest("this model gives the tokens that follow a text, and no embeddings of it", "model")
+
+    async def tokenize(self, request: Request) -> Response:
+        """{"model", "prompt"} or {"model", "messages"} -> {"tokens", "count", "max_model_len"}"""
+        body = requests.Body(await _body(request))
+        served = await self._begin(body.text("model", requests.LONGEST_NAME))
+        try:
+            if body.get("messages") is not None:
+                asked = requests.chat(
+                    json.dumps({"messages": body.get("messages"), "tools": body.get("tools")}).encode()
+                )
+                tokens = await asyncio.to_thread(conversation, served, asked)
+            else:
+                text = body.text("prompt", LARGEST_BODY)
+                tokens = await asyncio.to_thread(served.tokenizer.encode, text)
+        except UserError as error:
+            raise failure(error) from None
+        finally:
+            self._models.end(served)
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": served.scheduler.context})
+
+    async def detokenize(self, request: Request) -> Response:
+        """{"model", "tokens"} -> {"prompt"}"""
+        body = requests.Body(await _body(request))
+        tokens = requests.prompts(body.get("tokens"), "tokens")
+        served = await self._begin(body.text("model", requests.LONGEST_NAME))
+        self._models.end(served)
+        if len(tokens) != 1 or isinstance(tokens[0], str):
+            raise BadRequest("tokens is a list of whole numbers", "tokens")
+        return JSONResponse({"prompt": served.tokenizer.decode(tokens[0])})
+
+    async def health(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok", "models": {s.name: s.scheduler.running for s in self._models.there}})
+
+    async def metrics(self, _: Request) -> Response:
+        return PlainTextResponse(metrics(self._models.there), media_type="text/plain; version=0.0.4")
+
+    async def page(self, _: Request) -> Response:
+        return Response((PAGE / "index.html").read_text(encoding="utf-8"), media_type="text/html", headers=HEADERS)
+
+
+async def _body(request: Request) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST_BODY:
+            raise BadRequest(f"the body is larger than {LARGEST_BODY:,} bytes", status=413)
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, BadRequest)
+    headers = {"retry-after": str(error.seconds)} if isinstance(error, TooBusy) else {}
+    return JSONResponse(error.body(), error.status, headers=headers)
+
+
+async def _missing(_: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return JSONResponse(BadRequest("there is nothing here by that name and method", status=status).body(), status)
+
+
+async def _gone(*_: object) -> Response:
+    return Response(status_code=400)  # which nobody reads
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    logging.getLogger("lispgpt.serve").error("a request failed", exc_info=error)
+    return JSONResponse(BadRequest("the server failed at this request", status=500).body(), 500)

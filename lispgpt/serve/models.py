@@ -1,0 +1,79 @@
+"""The models of a server: loaded when they are first asked for, and the longest unused left again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lispgpt.api import Model
+from lispgpt.chat.template import ChatTemplate
+from lispgpt.runtime.tokenizers import Tokenizer
+from lispgpt.serve.grammar import Grammars
+from lispgpt.serve.scheduler import Scheduler
+
+
+@dataclass
+class Served:
+    """A model that runs.  users: requests under way."""
+
+    name: str
+    model: Model
+    template: ChatTemplate
+    tokenizer: Tokenizer
+    scheduler: Scheduler
+    grammars: Grammars
+    users: int = 0
+    used: float = 0.0
+
+    def close(self) -> None:
+        self.scheduler.close()
+        self.model.close()
+
+
+class Models:
+    """loaders: what loads each model, by its name.  most: how many are loaded at once."""
+
+    def __init__(self, loaders: Mapping[str, Callable[[], Served]], most: int) -> None:
+        self._loaders, self._most = loaders, most
+        self._there: dict[str, Served] = {}
+        self._lock = threading.RLock()
+        self.created = int(time.time())
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._loaders)
+
+    @property
+    def there(self) -> list[Served]:
+        """Those that are loaded."""
+        return list(self._there.values())
+
+    def begin(self, name: str) -> Served | None:
+        """The model of that name, which stays until `end` of it; None where there is none.  This may take long."""
+        with self._lock:
+            if name not in self._loaders:
+                return None
+            if name not in self._there:
+                self._make_room()
+                self._there[name] = self._loaders[name]()
+            found = self._there[name]
+            found.users, found.used = found.users + 1, time.monotonic()
+            return found
+
+    def end(self, served: Served) -> None:
+        with self._lock:
+            served.users -= 1
+
+    def _make_room(self) -> None:
+        idle = sorted((each for each in self.there if not each.users), key=lambda each: each.used)
+        for served in idle[: max(0, len(self._there) - self._most + 1)]:
+            del self._there[served.name]
+            served.close()
+
+    def close(self) -> None:
+        with self._lock:
+            for served in self.there:
+                served.close()
+            self._there.clear()

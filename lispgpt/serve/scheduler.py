@@ -1,0 +1,264 @@
+"""The scheduler of a model's sequences: which run, step by step, on the thread that has the device alone.
+
+Every sequence has a place in one batch, whose decode step runs for all places at once; where a sequence ends, the next
+takes its place at the next step.  A prompt is taken in beside the batch, a chunk between two steps, so that no prompt
+holds up the others' tokens.  Chunks begin at multiples of one size whatever is cached: what the states hold of a
+position depends on the tokens up to it alone, and so do the tokens that follow.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lispgpt.api import Model, UserError
+from lispgpt.runtime.batch import Batch
+from lispgpt.runtime.batch_states import settle
+from lispgpt.runtime.decoding import GREEDY
+from lispgpt.runtime.text import Text
+from lispgpt.serve.jobs import Intake, Job
+from lispgpt.serve.prefixes import Prefixes
+from lispgpt.serve.steering import Steering
+
+
+class Busy(Exception):
+    """The queue is full.  seconds: when to come again."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"too many requests wait here: come again in {seconds} s")
+        self.seconds = seconds
+
+
+@dataclass
+class Counts:
+    """What the scheduler has done so far, for those who watch it."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    tokens: int = 0
+    steps: int = 0
+    step_seconds: float = 0.0
+    ended: dict[str, int] = field(default_factory=dict)
+
+
+class _Places(Batch):
+    """The batch, whose steps stop as soon as the scheduler has something else to do."""
+
+    wanted: Callable[[], bool]
+
+    def _enough_places(self) -> bool:
+        return self.wanted()
+
+    def hold(self, positions: Sequence[int]) -> None:
+        """Keep so many positions in each place: what runs there for nobody writes behind them."""
+        self.idle = list(positions)
+
+    def step(self) -> list[tuple[Text, str]]:
+        """A decode step of all texts, or several where nothing else is to be done; each piece, and whose it is."""
+        texts = [text for text in self.places if text is not None]
+        plain = [text.generator.choice == GREEDY and not text.generator.logprobs for text in texts]
+        self.chooses = all(plain)
+        return list(self._decode())
+
+
+class Scheduler:
+    """places: sequences that run at once.  most_waiting: of those that wait, before others are told to come again."""
+
+    def __init__(self, model: Model, places: int, most_waiting: int) -> None:
+        self.model, self.counts, self._most = model, Counts(), most_waiting
+        self._wake, self._ending = threading.Condition(), False
+        self._waiting: list[tuple[int, int, Job]] = []
+        self._numbers = itertools.count()
+        self._running: dict[int, Job] = {}
+        self._intake: Intake | None = None
+        entry = model.entry(GREEDY, "servers", batch=places, positions=1)
+        self._batch = _Places(model.session, entry, True)
+        self._batch.wanted = lambda: bool(self._waiting) or self._intake is not None or self._ending
+        first = model.text([0], model.options(greedy=True, max_new_tokens=1)).generator
+        context = first.context
+        self.page = max((size for size in first.chunks if size <= max(16, context // 8)), default=1)
+        self.context = context
+        self.prefixes = Prefixes(model.session, first.single, entry, self.page)
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._running) + (self._intake is not None)
+
+    def submit(self, sequences: Sequence[Job]) -> None:
+        """Have sequences run, all or none of them; Busy where too many wait."""
+        with self._wake:
+            if self._ending:
+                raise Busy(1)
+            if self._waiting and len(self._waiting) + len(sequences) > self._most:
+                raise Busy(max(1, min(60, len(self._waiting) // max(1, len(self._batch.places)))))
+            for sequence in sequences:
+                heapq.heappush(self._waiting, (sequence.priority, next(self._numbers), sequence))
+            self._wake.notify()
+
+    def cancel(self, sequence: Job) -> None:
+        """Have a sequence run no further."""
+        with self._wake:
+            sequence.cancelled = True
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End, once the step under way is done; what has not ended hears that it is cancelled."""
+        with self._wake:
+            self._ending = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending:
+            with self._wake:
+                self._wake.wait_for(self._something)
+            try:
+                self._forget_cancelled()
+                self._take_in()
+                self._step()
+            except Exception as error:  # of the device or a bug: those that run hear of it, and others may come
+                self._fail(error)
+        for _, _, sequence in self._waiting:
+            sequence.hear("", "cancelled", None)
+        for sequence in [*self._running.values(), *([self._intake.job] if self._intake else [])]:
+            sequence.hear("", "cancelled", None)
+
+    def _something(self) -> bool:
+        return bool(self._ending or self._waiting or self._running or self._intake)
+
+    def _forget_cancelled(self) -> None:
+        for place, sequence in list(self._running.items()):
+            if sequence.cancelled:
+                self._batch.places[place] = None
+                self._leave(place, "cancelled")
+        if self._intake is not None and self._intake.job.cancelled:
+            self._intake = None
+        with self._wake:
+            left = [each for each in self._waiting if not each[2].cancelled]
+            if len(left) < len(self._waiting):
+                heapq.heapify(left)
+                self._waiting = left
+
+    def _leave(self, place: int, why: str) -> None:
+        self._running.pop(place)
+        self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
+
+    def _take_in(self) -> None:
+        """A chunk of the prompt that is being taken in, or of the next one if there is room for it."""
+        free = [place for place in range(len(self._batch.places)) if place not in self._running]
+        if self._intake is None and self._waiting and free:
+            with self._wake:
+                _, _, sequence = heapq.heappop(self._waiting)
+            try:
+                self._intake = self._begin(sequence)
+            except UserError as error:
+                sequence.hear("", None, error)
+        if self._intake is None:
+            return
+        intake = self._intake
+        with self.model.session.alone():
+            try:
+                token = intake.chunk()
+            except UserError as error:
+                self._intake = None
+                intake.job.hear("", None, error)
+                return
+            if token is None:
+                return
+            self._intake = None
+            self._first(intake, token, free)
+
+    def _begin(self, sequence: Job) -> Intake:
+        text = self.model.text(sequence.prompt, sequence.options, sequence.number)
+        if sequence.grammar is not None or sequence.top:
+            grammar = None if sequence.grammar is None else sequence.grammar()
+            sequence.steering = Steering(text.generator.adjustment, grammar, sequence.top)
+            text.generator.adjustment = sequence.steering  # type: ignore[assignment]
+        sequence.text = text
+        with self.model.session.alone():
+            text.generator.begin(text.prompt)
+            intake = Intake(sequence, text, self.prefixes)
+        self.counts.prompt_tokens += len(text.prompt)
+        self.counts.cached_tokens += sequence.cached
+        return intake
+
+    def _first(self, intake: Intake, token: int, free: list[int]) -> None:
+        """Go on with a prompt's first token, at a place in the batch."""
+        text, place = intake.text, self.prefixes.place_for(intake.text.prompt, free)
+        piece = self._said(intake.job, text.take(token))
+        self.counts.tokens += 1
+        self._running[place] = intake.job
+        if text.ended is None:
+            session, generator = self.model.session, text.generator
+            settle(session, generator.single, self._batch.entry, place, generator.position)
+            self._batch.places[place] = text
+            self.prefixes.holds(place, text.prompt if intake.clean else ())
+        self._tell(place, piece)
+
+    def _said(self, job: Job, piece: str) -> str:
+        """A piece without what the token that ends texts is called, and with all that is left where a grammar ends."""
+        text, tokenizer = job.text, self.model.tokenizer
+        assert text is not None
+        if text.ended is None and job.steering is not None and job.steering.done():
+            return piece + text.end()
+        if text.ended == "end" and tokenizer is not None:
+            return piece.removesuffix(tokenizer.decode(text.tokens[-1:]))
+        return piece
+
+    def _tell(self, place: int, piece: str) -> None:
+        sequence = self._running[place]
+        assert sequence.text is not None
+        ended = sequence.text.ended
+        if ended is not None:
+            self._batch.places[place] = None
+            self._leave(place, ended)
+        sequence.hear(piece, ended, None)
+
+    def _step(self) -> None:
+        if not self._running:
+            return
+        started = time.monotonic()
+        with self.model.session.alone():
+            self._take_in_again()
+            self._batch.hold(self.prefixes.lengths)
+            pieces = self._batch.step()
+        self.counts.steps += 1
+        self.counts.step_seconds += time.monotonic() - started
+        self.counts.tokens += len(pieces)
+        places = {id(sequence.text): place for place, sequence in self._running.items()}
+        for text, piece in pieces:
+            place = places[id(text)]
+            self._tell(place, self._said(self._running[place], piece))
+
+    def _take_in_again(self) -> None:
+        """Have texts that reached where they cannot go on as they are taken in anew."""
+        for place, job in list(self._running.items()):
+            text = job.text
+            assert text is not None
+            if text.generator.position >= text.generator.limit:
+                piece = self._said(job, text.take(text.generator.decode()))
+                self.prefixes.holds(place, ())
+                if text.ended is None:
+                    generator = text.generator
+                    settle(generator.session, generator.single, self._batch.entry, place, generator.position)
+                self._tell(place, piece)
+
+    def _fail(self, error: Exception) -> None:
+        failed = [*self._running.values(), *([self._intake.job] if self._intake else [])]
+        self._batch.places = [None] * len(self._batch.places)
+        self._running.clear()
+        self._intake = None
+        self.prefixes.forget()
+        self.counts.ended["failed"] = self.counts.ended.get("failed", 0) + len(failed)
+        for sequence in failed:
+            sequence.hear("", None, error)

@@ -1,0 +1,72 @@
+"""What a request says of logits beside its sampler: a grammar, and the most probable tokens that it wants to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from lispgpt.runtime.samplers.adjustment import Adjustment
+
+
+class Grammar(Protocol):
+    """What tokens may come next, and what has come."""
+
+    def allowed(self) -> np.ndarray:
+        """bool [vocab]"""
+
+    def wrote(self, token: int) -> None: ...
+
+    def done(self) -> bool:
+        """Whether nothing more may come."""
+
+
+class Steering:
+    """Stands in a generator's `adjustment`: penalties first, then the grammar.  The host chooses tokens by it.
+
+    top: how many of the most probable tokens to keep of each step, with their log-probabilities in the model's own
+    logits; `tops` has them.
+    """
+
+    def __init__(self, penalties: Adjustment | None, grammar: Grammar | None, top: int) -> None:
+        self._penalties, self._grammar, self._top = penalties, grammar, top
+        self.tops: list[list[tuple[int, float]]] = []
+        self._written = 0
+
+    strengths: Any = None
+    bias: Any = None
+    counts: Any = None
+
+    def read(self, prompt: Iterable[int]) -> None:
+        if self._penalties is not None:
+            self._penalties.read(prompt)
+
+    def wrote(self, token: int) -> None:
+        self._written += 1
+        if self._penalties is not None:
+            self._penalties.wrote(token)
+        if self._grammar is not None:
+            self._grammar.wrote(token)
+
+    def done(self) -> bool:
+        """Whether the grammar lets nothing more come."""
+        return self._grammar is not None and self._grammar.done()
+
+    def __call__(self, logits: np.ndarray) -> np.ndarray:
+        if self._top:
+            del self.tops[self._written :]
+            self.tops.append(most_probable(logits, self._top))
+        found = logits if self._penalties is None else self._penalties(logits)
+        if self._grammar is None:
+            return found
+        return np.where(self._grammar.allowed()[: len(found)], found, np.float32(-np.inf))
+
+
+def most_probable(logits: np.ndarray, count: int) -> list[tuple[int, float]]:
+    """The most probable tokens and the logarithms of their probabilities, the best first."""
+    exact = logits.astype(np.float64)
+    best = exact.max()
+    rest = np.log(np.exp(exact - best).sum())
+    chosen = np.argpartition(-exact, min(count, len(exact) - 1))[:count]
+    return [(int(token), float(exact[token] - best - rest)) for token in sorted(chosen, key=lambda t: (-exact[t], t))]

@@ -1,0 +1,144 @@
+"""A text's tokens are those of its request alone: whatever runs beside it, was there before, or is cancelled."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import seeded
+from serve.conftest import PLACES
+
+import lispgpt
+from lispgpt.serve.jobs import Job
+from lispgpt.serve.scheduler import Busy, Scheduler
+
+
+def random_requests(random: np.random.Generator, count: int) -> list[tuple[list[int], dict[str, Any], int]]:
+    """Prompts that share starts or do not, how they are continued, and how many alternatives are wanted."""
+    starts = [random.integers(0, 4095, 120).tolist() for _ in range(3)]
+    found = []
+    for _ in range(count):
+        start = starts[random.integers(3)][: random.integers(0, 120)]
+        prompt = start + random.integers(0, 4095, random.integers(1, 100)).tolist()
+        options: dict[str, Any] = {"max_new_tokens": int(random.integers(1, min(60, 256 - len(prompt))))}
+        if random.random() < 0.4:
+            options["greedy"] = True
+        else:
+            options |= {"temperature": float(random.uniform(0.3, 1.5)), "seed": int(random.integers(1 << 40))}
+            options |= {"top_p": 0.9} if random.random() < 0.3 else {}
+        if random.random() < 0.3:
+            options |= {"frequency_penalty": 0.5, "logit_bias": {int(random.integers(4096)): 3.0}}
+        found.append((prompt, options, 4 if random.random() < 0.3 else 0))
+    return found
+
+
+class Heard:
+    """What a scheduler said of jobs."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler, self._done = scheduler, queue.Queue[int]()
+        self.jobs: list[Job] = []
+        self.said: dict[int, Any] = {}
+        self.pieces: dict[int, str] = {}
+
+    def submit(self, requests: list[tuple[list[int], dict[str, Any], int]]) -> None:
+        for number, (prompt, options, top) in enumerate(requests):
+            options = self._scheduler.model.options(**options)
+            self.jobs.append(Job(prompt, options, self._hearing(number), top=top))
+        self._scheduler.submit(self.jobs)
+
+    def _hearing(self, number: int) -> Any:
+        def hear(piece: str, ended: str | None, error: Exception | None) -> None:
+            self.pieces[number] = self.pieces.get(number, "") + piece
+            job = self.jobs[number]
+            if ended or error:
+                tokens = None if job.text is None else list(job.text.tokens)
+                self.said[number] = (tokens, ended, error, job.steering and job.steering.tops)
+                self._done.put(number)
+
+        return hear
+
+    def wait(self, count: int) -> None:
+        for _ in range(count):
+            self._done.get(timeout=120)
+
+
+def check_alone(model: lispgpt.Model, random: np.random.Generator, count: int) -> Scheduler:
+    """Random requests together, some of them cancelled, and each of the others alone: the same, to the last bit."""
+    requests = random_requests(random, count)
+    scheduler = Scheduler(model, PLACES, count)
+    try:
+        together = Heard(scheduler)
+        together.submit(requests)
+        cancelled = set(random.choice(count, count // 10, replace=False).tolist())
+        for number in cancelled:
+            scheduler.cancel(together.jobs[number])
+        together.wait(count - len(cancelled - set(together.said)))
+        for number, request in enumerate(requests):
+            if number in together.said:
+                scheduler.prefixes.forget()
+                alone = Heard(scheduler)
+                alone.submit([request])
+                alone.wait(1)
+                assert alone.said[0] == together.said[number], request
+                assert alone.pieces[0] == together.pieces[number]
+    finally:
+        scheduler.close()
+    return scheduler
+
+
+def test_tokens_are_those_of_the_request_alone(model: lispgpt.Model) -> None:
+    scheduler = check_alone(model, seeded.rng(), 40)
+    assert scheduler.counts.cached_tokens > 200  # prefixes were shared
+
+
+@pytest.mark.slow
+def test_tokens_of_a_thousand_requests_are_those_of_each_alone(model: lispgpt.Model) -> None:
+    check_alone(model, seeded.rng(), 1000)
+
+
+def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
+    """Greedy ones of another way of running, too: near ties are decided alike."""
+    requests = [each for each in random_requests(seeded.rng(), 30) if each[1].get("greedy")]
+    scheduler = Scheduler(model, PLACES, 100)
+    try:
+        heard = Heard(scheduler)
+        heard.submit(requests)
+        heard.wait(len(requests))
+    finally:
+        scheduler.close()
+    for number, (prompt, options, _) in enumerate(requests):
+        text = model.generate(prompt, **options)
+        "".join(text)
+        assert heard.said[number][0] == text.tokens
+
+
+def test_a_queue_is_full_at_some_point_and_what_is_left_hears_of_the_end(model: lispgpt.Model) -> None:
+    scheduler = Scheduler(model, PLACES, 3)
+    heard = Heard(scheduler)
+    request = ([1, 2, 3], {"max_new_tokens": 200, "greedy": True}, 0)
+    heard.submit([request] * 8)  # where nobody waits, one request may be larger than the queue
+    with pytest.raises(Busy) as busy:
+        Heard(scheduler).submit([request])
+    assert busy.value.seconds >= 1
+    scheduler.close()
+    heard.wait(8)
+    assert {said[1] for said in heard.said.values()} <= {"cancelled", "length"}
+    with pytest.raises(Busy):
+        scheduler.submit([])
+    assert not any(thread.name == "scheduler" and thread is scheduler._thread for thread in threading.enumerate())
+
+
+def test_what_cannot_run_fails_alone(model: lispgpt.Model) -> None:
+    scheduler = Scheduler(model, PLACES, 10)
+    try:
+        heard = Heard(scheduler)
+        good = ([1, 2, 3], {"max_new_tokens": 30, "greedy": True}, 0)
+        heard.submit([good, ([4096], {"max_new_tokens": 3}, 0), good])
+        heard.wait(3)
+        assert heard.said[1][2] is not None and heard.said[0] == heard.said[2]
+    finally:
+        scheduler.close()
