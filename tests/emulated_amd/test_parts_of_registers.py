@@ -49,6 +49,10 @@ CASES_OF_PARTS: dict[str, Case] = {
                   lambda o, a, b: once(-half(a, 0), abs(half(b, 1)), -abs(f32(o)), F32).view(np.uint32)),
     "mix_words": ("v_fma_mix_f32 $0, $2, $3, 1.0", EVERY,
                   lambda o, a, b: once(f32(a), f32(b), np.ones(1), F32).view(np.uint32)),
+    "mix_constant_half": ("v_fma_mix_f32 $0, -$2, 1.0, $3 op_sel_hi:[0,1,1]", EVERY,
+                          lambda o, a, b: once(-f32(a), np.ones(1), half(b, 0), F32).view(np.uint32)),
+    "mix_whole_number": ("v_fma_mix_f32 $0, $2, $3, 64 op_sel_hi:[0,1,1]", EVERY,
+                         lambda o, a, b: once(f32(a), half(b, 0), np.full(1, 2.0**-18), F32).view(np.uint32)),
     "mix_low": ("v_fma_mixlo_f16 $0, $2, $3, $2 op_sel_hi:[1,1,1]", EVERY,
                 lambda o, a, b: put(o, once(half(a, 0), half(b, 0), half(a, 0), F32), 0)),
     "mix_high": ("v_fma_mixhi_f16 $0, $2, $3, $2 op_sel:[1,1,0] op_sel_hi:[1,1,1]", EVERY,
@@ -61,6 +65,14 @@ CASES_OF_PARTS: dict[str, Case] = {
     "packed_integers": ("v_pk_add_u16 $0, $2, $3 op_sel:[0,1] op_sel_hi:[1,0]", EVERY,
                         lambda o, a, b: (a.view(np.uint16).reshape(-1, 2) + b.view(np.uint16).reshape(-1, 2)[:, ::-1])
                         .astype(np.uint16).view(np.uint32)[:, 0]),
+    "packed_minus_one": ("v_pk_add_u16 $0, $2, -1", EVERY, lambda o, a, b: (
+        a.view(np.uint16) - np.uint16(1)).view(np.uint32)),
+    "dots_and_a_constant": ("v_dot2_f32_f16 $0, $2, $3, 1.0", EVERY, lambda o, a, b: (
+        half(a, 0).astype(F32) * half(b, 0) + F32(1) + half(a, 1).astype(F32) * half(b, 1)).view(np.uint32)),
+    "dots_less_a_sum": ("v_dot2_f32_f16 $0, $2, $3, $0 neg_lo:[0,0,1]", EVERY, lambda o, a, b: (
+        half(a, 0).astype(F32) * half(b, 0) - f32(o) + half(a, 1).astype(F32) * half(b, 1)).view(np.uint32)),
+    "bytes_and_a_constant": ("v_dot4_u32_u8 $0, $2, $3, -4", EVERY, lambda o, a, b: (
+        (a.view(np.uint8).astype(np.uint32) * b.view(np.uint8)).reshape(-1, 4).sum(1) - 4).astype(np.uint32)),
     "upper_result": ("v_fma_f16 $0, $2, $3, $2 op_sel:[0,1,1,1]", RDNA,
                      lambda o, a, b: put(o, once(half(a, 0), half(b, 1), half(a, 1), F16), 1)),
     "lower_result": ("v_fma_f16 $0, -$2, |$3|, $2 op_sel:[1,1,0,0]", RDNA,

@@ -10,7 +10,7 @@ import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator.decode import LITERAL, Instruction
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
-from lispgpt.runtime.devices.amd_emulator.waves import EXEC, FIRST_VECTOR, SCC, VCC, Waves, constant
+from lispgpt.runtime.devices.amd_emulator.waves import EXEC, FIRST_VECTOR, FLOATS, SCC, VCC, Waves, constant
 
 Source = Callable[[Waves], Any]
 Change = Callable[[Any], Any]
@@ -136,7 +136,7 @@ def _changed(i: Instruction, name: str, part: str, bits: int) -> tuple[Any, ...]
     what = i.operands.get(name, i.operands.get(name.removeprefix("v"), ("", 32)))[0]
     floating = any(kind in what for kind in ("F16", "F32", "F64"))
     if i.format.startswith("VOP3P") and part != "D0":
-        return _packed(i, place, index, bits)
+        return _packed(i, place, index, bits, what)
     if i.family != "cdna" and bits == 16 and not wide and place >= FIRST_VECTOR + 128:
         place, high = place - 128, True  # the short encodings name halves of v0 to v127
     else:
@@ -155,21 +155,30 @@ def _changed(i: Instruction, name: str, part: str, bits: int) -> tuple[Any, ...]
     return place, 32 if f"{short}_sel" in i.fields else bits, floating, tuple(changes)
 
 
-def _packed(i: Instruction, place: int, index: int, bits: int) -> tuple[Any, ...]:
-    """An operand of a packed instruction: of both halves of the result, or of a sum of mixed types."""
+def _packed(i: Instruction, place: int, index: int, bits: int, what: str) -> tuple[Any, ...]:
+    """An operand of a packed instruction: of both halves of the result, or of a sum of mixed types.
+
+    what: its format's name.  Constants are 32 bits wide, as LLVM's AMDGPUBaseInfo.cpp describes the hardware: whole
+    numbers with their sign, floating-point ones of an operand of 16 bits in the lower half, with zeros above.
+    """
     high = i["opsel_hi"] >> index & 1 if index < 2 else i.get("opsel_hi2", 1)
     low, flips = i["opsel"] >> index & 1, (bool(i["neg"] >> index & 1), bool(i["neg_hi"] >> index & 1))
+    halved, floats = ("_MIX" in i.name and high) or what.endswith("F16"), place in FLOATS
     if "_MIX" in i.name:
         changes: list[Change] = [bit_field(16 * low, 16), widened] if high else []
         changes += [absolute(32)] * flips[1] + [negated(32)] * flips[0]
-        return place, 32, False, tuple(changes)
+        return place, 16 if halved and floats else 32, True, tuple(changes)
+    if "PK" not in what:  # what the products of packed operands are added to
+        return place, bits, halved, (negated(bits),) * flips[0]
     plain = (low, high, *flips) == (0, 1, False, False)
     parts = () if plain else (halves(bits, (low, high), flips),)
     if constant(place) is None:
         return place, bits, bits == 32, parts, (low, high) if bits == 64 else ()
     if bits == 64:  # a constant stands for both
         return place, 32, False, (lambda value: value.astype(u64) * u64(0x100000001), *parts)
-    return place, 16, True, parts
+    if what.endswith("BF16") and floats:
+        return place, 32, False, (bit_field(16, 16), *parts)
+    return place, 16 if halved and floats else 32, halved, parts
 
 
 def bit_field(low: int, size: int, signed: bool = False) -> Change:
