@@ -8,7 +8,7 @@ before and after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE
@@ -55,6 +55,13 @@ def tensor_access(kernel: ir.Operation) -> list[str]:
 
 def check_access(kernel: ir.Operation) -> None:
     """InternalError where a kernel on memrefs writes an argument that it says it only reads."""
+    for number, op in unsaid_writes(kernel):
+        name = kernel.attributes["sym_name"]
+        raise InternalError(f"{name} says it only reads argument {number}, and writes it: {op.name}")
+
+
+def unsaid_writes(kernel: ir.Operation) -> Iterator[tuple[int, ir.Operation]]:
+    """The arguments that a kernel on memrefs says it only reads, with ops that write them."""
     stated = access_of(kernel)
     arguments = list(kernel.regions[0].blocks[0].arguments)
     if len(stated) != len(arguments):
@@ -65,10 +72,7 @@ def check_access(kernel: ir.Operation) -> None:
     for op in nested_operations(kernel):
         if op.name in ALIASES and op.operands[0] in roots:
             roots[op.results[0]] = roots[op.operands[0]]
-        for number in (roots[memory] for memory in _written(op) if memory in roots):
-            if stated[number] == READ:
-                name = kernel.attributes["sym_name"]
-                raise InternalError(f"{name} says it only reads argument {number}, and writes it: {op.name}")
+        yield from ((roots[memory], op) for memory in _written(op) if memory in roots and stated[roots[memory]] == READ)
 
 
 def _written(op: ir.Operation) -> list[Any]:

@@ -19,12 +19,14 @@
             x (select (!= count 0) repeated x)
             presence (select (> generated 0) (memref.load penalties b (: 1 index)) (: 0.0 f32))
             frequency (* (memref.load penalties b (: 2 index)) (cast generated f32))]
-        (memref.store (+ (- (- x presence) frequency) (memref.load bias b i)) adjusted b i)))))
+        (memref.store (+ (- (- x presence) frequency) (memref.load bias b i)) adjusted b i)))
+    (when (and (>= i vocab) (< i (dim logits 1)))
+      (memref.store (memref.load logits b i) adjusted b i))))
 
-; -> [batch columns]; what is not a token is left as it comes
+; -> [batch columns]; what is not a token stays as it is
 (defn adjusted-logits [logits penalties bias counts vocab]
   (let [lanes (capability subgroup-size)]
-    (launch adjust [(blocks-of lanes vocab) (dim logits 0)] [lanes]
+    (launch adjust [(blocks-of lanes (dim logits 1)) (dim logits 0)] [lanes]
       logits penalties bias counts (output (type logits)) vocab)))
 
 (kernel count-tokens [next counts vocab]

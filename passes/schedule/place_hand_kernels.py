@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir import build as b
+from lispgpt.ir.access import unsaid_writes
+from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     RESHAPES,
@@ -82,6 +84,12 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
         op.erase()
     if isinstance(target, Gpu):
         _expand_math(kernel, target)
+    for _, op in unsaid_writes(kernel):
+        raise UserError(
+            f"the kernel {symbol_of(hand)} stores to a tensor that its launch gives it to read: give it (output …) to "
+            "store to, or, where what is there is to change, (in-place …)",
+            span_of(op.location),
+        )
     sizes = [ir.IntegerAttr(defining_op(v).attributes["value"]).value for v in list(launch.operands)[:6]]
     set_launch(kernel, sizes[:3], sizes[3:])
     kernel.attributes["kernel"] = ir.StringAttr.get("hand")

@@ -15,10 +15,12 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
+from lispgpt.runtime.devices.amd_emulator.global_memory import Argument
 from lispgpt.runtime.devices.amd_emulator.stand_in import StandIn
 from lispgpt.runtime.devices.amd_emulator.trace import Tracer
 from lispgpt.runtime.devices.driver import Driver
 from lispgpt.runtime.devices.rocm import API, HipDevice
+from lispgpt.runtime.plan.steps import Launch
 
 PACKAGES = {"elftools": "pyelftools", "tinygrad": "tinygrad"}
 
@@ -70,6 +72,10 @@ class EmulatedDevice(HipDevice):
     def alloc_shared(self, nbytes: int) -> int:
         """Kernels reach what is allocated on the device, and nothing of the host's."""
         return self.alloc(nbytes)
+
+    def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
+        self._stand_in.touches = [Argument(at, a) for at, a in zip(addresses, launch.arguments, strict=True)]
+        super()._launch_kernel(launch, addresses, first)
 
     def close(self) -> None:
         try:

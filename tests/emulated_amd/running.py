@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.amd_emulator.global_memory import Argument
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
 from lispgpt.runtime.plan.artifact import Artifact
@@ -47,7 +48,8 @@ class Emulation:
         """only: workgroups, where not all are to run."""
         addresses = [self.buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
         arguments = np.array(addresses, np.uint64).tobytes()
-        self.machine.launch(launch.kernel, launch.grid, launch.block, arguments, launch.shared_bytes, only)
+        touches = [Argument(at, a) for at, a in zip(addresses, launch.arguments, strict=True)]
+        self.machine.launch(launch.kernel, launch.grid, launch.block, arguments, launch.shared_bytes, only, touches)
 
 
 def run_entries(artifact: Artifact, names: list[str], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -2,6 +2,6 @@
 
 `code_object` loads, `decode` cuts into instructions by the tables in PyPI's tinygrad, `translate` turns AMD's
 pseudocode (strings of the same package) into numpy once per kind of instruction, `machine` runs the waves of a grid,
-and `hazards`, `memory` and `shared_memory` find what a GPU would let pass: registers that nothing set or whose load was
+and `hazards`, `memory` and `races` find what a GPU would let pass: registers that nothing set or whose load was
 not waited for, addresses outside of every buffer, and waves that race.
 """

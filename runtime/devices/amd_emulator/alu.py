@@ -13,7 +13,7 @@ from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.lanes import dpp
 from lispgpt.runtime.devices.amd_emulator.operands import FIELDS, Step, operand, result
 from lispgpt.runtime.devices.amd_emulator.translate import Operation, translate
-from lispgpt.runtime.devices.amd_emulator.waves import Waves
+from lispgpt.runtime.devices.amd_emulator.waves import FIRST_VECTOR, Waves
 
 MODIFIERS = ("OMOD", "ABS", "NEG")
 
@@ -38,10 +38,26 @@ def _operation(
         raise NotModelled(f"{name}: {error}") from error
 
 
+def _moves_lanes(i: Instruction) -> bool:
+    """Whether its first operand is another lane's."""
+    return "dpp" in i.fields or "lane_sel_0" in i.fields
+
+
 def compute(step: Step) -> None:
     """Set the run function of an instruction that computes, for scalars or for lanes."""
     read, write = _parts(step, step.instruction)
     step.run = lambda waves: write(waves, read(waves))
+    if _moves_lanes(step.instruction):
+        off = dpp(step.instruction, lambda waves: None, step.lanes)[2]
+        first, count = min(step.results, default=0), len(step.results)
+
+        def run(waves: Waves) -> None:
+            missing = None if waves.full or waves.machine.watched is None else off(waves)
+            write(waves, read(waves))
+            if missing is not None and first >= FIRST_VECTOR:
+                waves.machine.hazards.found_nothing(first, [missing] * count)
+
+        step.run = run
 
 
 def dual(step: Step) -> None:
@@ -72,9 +88,9 @@ def _parts(step: Step, i: Instruction) -> tuple[Callable[[Waves], Any], Callable
     done = operation(i, step.lanes, widths)
     gets = [operand(step, i, part, widths.get(part, 32), done.inputs) for part in done.inputs]
     written: Callable[[Waves], Any] = lambda waves: None  # noqa: E731
-    if "dpp" in i.fields or "lane_sel_0" in i.fields:
+    if _moves_lanes(i):
         at = done.inputs.index("S0")
-        gets[at], written = dpp(i, gets[at], step.lanes)
+        gets[at], written, _ = dpp(i, gets[at], step.lanes)
     puts = [result(step, i, name, kind, bits) for name, kind, bits in done.outputs]
 
     def read(waves: Waves) -> Any:

@@ -7,7 +7,7 @@ every value at once; what is checked is whether the program had the right to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -48,7 +48,8 @@ class Hazards:
         """Check an instruction that the active lanes are about to execute, and note what it sets.
 
         A result that is computed from what nothing has set counts as not set itself: compilers leave such values in
-        words that they do not use.  Addresses, data to be stored and conditions of branches must have been set.
+        words that they do not use, and so does what is put into shared memory, which others load without using it.
+        Addresses, data to be stored to global memory and conditions of branches must have been set.
         """
         unset, touched = self.unset.keys(), step.touched
         if not self.under_way.keys().isdisjoint(touched):  # loads of one kind come back in order
@@ -59,9 +60,12 @@ class Hazards:
             return
         missing: dict[int, np.ndarray] = {}
         if not unset.isdisjoint(step.reads):
-            for register in () if step.writes else step.reads:
+            for register in () if step.writes else step.reads.difference(step.shared):
                 if (wrong := self._missing([register])).any():
-                    raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
+                    raise KernelFault(
+                        f"{register_name(register)} is read, but nothing has set it, or what it comes from, be it a "
+                        f"register, a lane that is off or memory{self._where(wrong)}"
+                    )
             found = {result: self._missing(step.feeds[word]) for word, result in enumerate(step.results)}
             found |= {mask: self._missing(step.reads) for mask in step.writes.difference(step.results)}
             missing = {register: lanes for register, lanes in found.items() if lanes.any()}
@@ -92,6 +96,22 @@ class Hazards:
         self.unset[register] = before
         if not before.any():
             del self.unset[register]
+
+    def unset_words(self, registers: Sequence[int]) -> list[np.ndarray] | None:
+        """The active lanes in which nothing has set each register; None where all are set."""
+        if self.unset.keys().isdisjoint(registers):
+            return None
+        return [np.broadcast_to(self._missing([register]), self.waves.active.shape) for register in registers]
+
+    def found_nothing(self, first: int, missing: Sequence[np.ndarray]) -> None:
+        """Note the lanes in which registers from the first on hold what is nothing.  missing: of each, [wave, lane]."""
+        for register, lanes in enumerate(missing, first):
+            if lanes.any():
+                before = self.unset.get(register)
+                width = self.waves.lanes if register >= FIRST_VECTOR else 1
+                after = np.zeros((self.waves.n, width), bool) if before is None else np.array(before)
+                after[self.waves.at] |= lanes
+                self.unset[register] = after
 
     def _check_loads(self, registers: Iterable[int], what: str, but: str = "") -> None:
         at = self.waves.at

@@ -41,8 +41,10 @@ def dpp_pattern(i: Instruction, lane: np.ndarray) -> tuple[np.ndarray, np.ndarra
     raise NotModelled(f"DPP control {control:#x}")
 
 
-def dpp(i: Instruction, get: Source, lanes: int) -> tuple[Source, Callable[[Waves], np.ndarray]]:
-    """(the source with its lanes moved, which lanes the instruction writes)."""
+def dpp(
+    i: Instruction, get: Source, lanes: int
+) -> tuple[Source, Callable[[Waves], np.ndarray], Callable[[Waves], np.ndarray]]:
+    """(the source with its lanes moved, which lanes the instruction writes, which of them read a lane that is off)."""
     lane = np.arange(lanes)
     reads, there = dpp_pattern(i, lane)
     chosen = (i.get("row_mask", 15) >> lane // 16 % 4 & i.get("bank_mask", 15) >> lane // 4 % 4 & 1).astype(bool)
@@ -58,7 +60,10 @@ def dpp(i: Instruction, get: Source, lanes: int) -> tuple[Source, Callable[[Wave
     def written(waves: Waves) -> np.ndarray:
         return waves.active & chosen[None] & (True if zero else valid(waves))
 
-    return moved, written
+    def off(waves: Waves) -> np.ndarray:
+        return waves.active & chosen[None] & there[None] & ~waves.active[:, reads]
+
+    return moved, written, off
 
 
 def cross_lane(step: Step) -> bool:
@@ -144,6 +149,9 @@ def _move(step: Step, field: str, reads: Reads, shared: bool = False) -> None:
             value = np.pad(np.where(waves.active, value, np.uint32(0)), ((0, 0), (0, 1)))
         lanes = np.broadcast_to(reads(waves), (waves.count, waves.lanes))
         waves.set_vector(place - FIRST_VECTOR, np.take_along_axis(value, lanes, axis=1))
+        if not waves.full and waves.machine.watched is not None:
+            there = np.take_along_axis(np.pad(waves.active, ((0, 0), (0, 1))), lanes, axis=1)
+            waves.machine.hazards.found_nothing(place, [waves.active & ~there])
 
     step.run = run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,11 @@ class Access:
         if bits > 32:
             low, high = self.load(offset, 32), self.load(offset + 4, 32)
             return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
-        parts = [(at, _read(*where, size)) for at, where in self._parts(offset, size, writing=False)]
+        return self._words(offset, size, writing=False)
+
+    def _words(self, offset: int, size: int, writing: bool) -> np.ndarray:
+        """At most 32 bits from each address.  writing: whether they are about to be written."""
+        parts = [(at, _read(*where, size)) for at, where in self._parts(offset, size, writing)]
         if len(parts) == 1:
             return parts[0][1]
         whole = np.empty(self.addresses.size, np.uint32)
@@ -137,8 +141,13 @@ class Access:
             for at, where in self._parts(offset, size, writing=True):
                 _write(*where, values[at].astype(np.uint32, copy=False), size)
 
-    def done(self) -> None:
-        """Hear that the instruction has touched all that it touches."""
+    def done(self) -> Sequence[np.ndarray]:
+        """Hear that the instruction has touched all that it touches; for each word that it loaded the lanes in which
+        some of it holds nothing, () where all hold something."""
+        return ()
+
+    def forget(self, words: Sequence[np.ndarray]) -> None:
+        """Hear in which lanes the words that it stored are nothing."""
 
     def _inside(self, offset: int, size: int) -> np.ndarray | None:
         """Which lanes are within their bounds, None where all are."""
@@ -201,6 +210,26 @@ def _read(data: np.ndarray, places: np.ndarray, unit: int, size: int) -> np.ndar
 def _write(data: np.ndarray, places: np.ndarray, unit: int, values: np.ndarray, size: int) -> None:
     for i in range(size // unit):
         data[places + i] = (values >> np.uint32(8 * unit * i)).astype(data.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What lanes have stored so far from their addresses: values of so many bits.  before: what was there."""
+
+    offset: int
+    bits: int
+    values: np.ndarray
+    before: np.ndarray
+
+    def equals(self, values: np.ndarray, grain: int) -> list[np.ndarray]:
+        """Of each place of `grain` bytes, in which lanes these are the stored values."""
+        same = (values ^ self.values.astype(np.uint32)) & np.uint32((1 << self.bits) - 1) == 0
+        return [same] * (self.bits // 8 // grain)
+
+
+def missing_words(missing: np.ndarray, starts: Any) -> Sequence[np.ndarray]:
+    """In which lanes some of each word is missing.  missing: [place, lane].  starts: the first place of each word."""
+    return list(np.logical_or.reduceat(missing, starts))
 
 
 def rounds(addresses: np.ndarray) -> list[np.ndarray]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.runtime.devices.amd_emulator.changes import Change, absolute, bit_field, halves, negated, widened
 from lispgpt.runtime.devices.amd_emulator.decode import LITERAL, Instruction
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.waves import EXEC, FIRST_VECTOR, FLOATS, SCC, VCC, Waves, constant
 
 Source = Callable[[Waves], Any]
-Change = Callable[[Any], Any]
 u32, u64 = np.uint32, np.uint64
 FIELDS = {"S0": ("vsrc0", "src0", "ssrc0", "sdst"), "S1": ("src1", "vsrc1", "ssrc1"), "S2": ("src2",),
           "D0": ("vdst", "sdst")}  # fmt: skip
@@ -29,7 +29,7 @@ class Step:
     reads, writes: its registers, for the checks of `hazards`.  loaded: those that a load sets when it is done, of a
     kind of memory: load, shared or scalar.  touched: all of these.  every_lane: whether it writes lanes that are off,
     too.  results: the registers that hold its result's words, if it computes; feeds: for each of two words, what it is
-    computed from.
+    computed from.  shared: the registers, in their order, whose words a store puts into shared memory.
     """
 
     instruction: Instruction
@@ -43,6 +43,7 @@ class Step:
     touched: frozenset[int] = frozenset()
     results: list[int] = field(default_factory=list)
     feeds: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
+    shared: tuple[int, ...] = ()
 
     def reading(self, place: int, count: int, picks: tuple[int, ...] = ()) -> None:
         """Note an operand.  picks: its word that each of the result's two words is computed from; without them its
@@ -179,41 +180,6 @@ def _packed(i: Instruction, place: int, index: int, bits: int, what: str) -> tup
     if what.endswith("BF16") and floats:
         return place, 32, False, (bit_field(16, 16), *parts)
     return place, 16 if halved and floats else 32, halved, parts
-
-
-def bit_field(low: int, size: int, signed: bool = False) -> Change:
-    """Some bits of a word, as a number with its sign or without."""
-    left, right = u32(32 - low - size), u32(32 - size)
-    if signed:
-        return lambda value: ((value << left).view(np.int32) >> right.view(np.int32)).view(u32)
-    return lambda value: value << left >> right
-
-
-def absolute(bits: int) -> Change:
-    mask = (u64 if bits == 64 else u32)((1 << bits - 1) - 1)
-    return lambda value: value & mask
-
-
-def negated(bits: int) -> Change:
-    sign = (u64 if bits == 64 else u32)(1 << bits - 1)
-    return lambda value: value ^ sign
-
-
-def widened(value: Any) -> Any:
-    """F16 as F32."""
-    return value.astype(np.uint16).view(np.float16).astype(np.float32).view(u32)
-
-
-def halves(bits: int, picks: tuple[int, int], flips: tuple[bool, bool]) -> Change:
-    """Two halves of an operand, each one of its two, with its sign changed or not."""
-    kind, half = (u64 if bits == 64 else u32), bits // 2
-    mask, signs = kind((1 << half) - 1), kind(sum(flip << half - 1 + half * n for n, flip in enumerate(flips)))
-
-    def change(value: Any) -> Any:
-        low, high = ((value >> kind(half) if pick else value) & mask for pick in picks)
-        return (low | high << kind(half)) ^ signs
-
-    return change
 
 
 def result(step: Step, i: Instruction, part: str, kind: str, bits: int) -> Callable[[Waves, Any, Any], None]:

@@ -14,6 +14,8 @@ from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.operands import Step
 
 COMPUTES, MATRIX = re.compile("VOP|SOP[12CK]"), re.compile("V_(SMFMAC|MFMA|WMMA|SWMMAC)_")
+GLOBAL_STORE = re.compile(r"(?:GLOBAL|FLAT|BUFFER)_STORE_(?:D16_HI_)?(BYTE|B8|SHORT|B16)")
+STORED_BYTES = {"BYTE": 1, "B8": 1, "SHORT": 2, "B16": 2}
 SHARED_STORE = re.compile(r"DS_(?:STORE|WRITE)\w*_(?:B(8|16|32|64|96|128))(?:_D16_HI)?$")
 
 
@@ -30,19 +32,21 @@ class Block:
 class Program:
     """A kernel's blocks by address, made when they are first reached.
 
-    shared_grain: bytes of the narrowest store to shared memory, at most 4.
+    shared_grain, global_grain: bytes of the narrowest store to shared and to global memory, at most 4.
     """
 
     def __init__(self, code: CodeObject, kernel: str, lanes: int) -> None:
         self.code, self.lanes = code, lanes
         self.blocks: dict[int, Block] = {}
         self.leaders: set[int | None] = set()
-        self.shared_grain = 4
+        self.shared_grain = self.global_grain = 4
         for at, i in code.instructions_of(kernel):
             after = at + i.nbytes
             self.leaders |= {control.target(i, after), after} if i.name in control.ENDS else set()
             if match := SHARED_STORE.match(i.name):
                 self.shared_grain = min(self.shared_grain, int(match[1]) // 8)
+            if match := GLOBAL_STORE.match(i.name):
+                self.global_grain = min(self.global_grain, STORED_BYTES[match[1]])
 
     def block(self, address: int) -> Block:
         found = self.blocks.get(address)

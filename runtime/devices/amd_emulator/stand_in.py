@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lispgpt.base.linking import shared_object as elf
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.decode import family
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
+from lispgpt.runtime.devices.amd_emulator.global_memory import Argument
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.mapped import MappedMemory
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
@@ -55,9 +56,9 @@ JUMP, JUMP_BYTES, EACH = b"\xff\x25", 6, 8
 CHIP_OFFSET = 1160
 """Where hipDeviceProp_tR0600 has gcnArchName."""
 LOADED: list[ctypes.CDLL] = []
+"""This process's library, once it is loaded."""
 LATEST: list[StandIn] = []
-"""What the library's calls go to, which is there for as long as the library: for good."""
-"""This process's library, once it is loaded; it serves the `StandIn` made last."""
+"""What its calls go to, which is there for as long as the library: for good."""
 ARGUMENTS_ARE, SIZE_IS = 1, 2  # what precedes the two pointers of a launch's `extra`
 
 
@@ -82,11 +83,12 @@ class StandIn:
     """One emulated GPU behind HIP's calls.
 
     folder: where the library is written, once.  fault: what the first failed launch did wrong.  machines: of the
-    modules loaded so far.  tracer: notes what kernels do.
+    modules loaded so far.  tracer: notes what kernels do.  touches: what the next launch does to which memory.
     """
 
     def __init__(self, chip: str, folder: Path, tracer: Tracer | None = None) -> None:
         family(chip)
+        self.touches: Sequence[Argument] | None = None
         self.chip, self.tracer = chip, tracer
         self.memory = Memory()
         self.mapped = MappedMemory(self.memory)
@@ -150,8 +152,8 @@ class StandIn:
         return LAUNCH_FAILURE if self.fault else SUCCESS
 
     def GetDevicePropertiesR0600(self, properties: int, device: int) -> int:
-        for offset, text in ((0, b"Emulated GPU\0"), (CHIP_OFFSET, self.chip.encode() + b"\0")):
-            ctypes.memmove(properties + offset, text, len(text))
+        for at, text in ((0, b"Emulated GPU\0"), (CHIP_OFFSET, self.chip.encode() + b"\0")):
+            ctypes.memmove(properties + at, text, len(text))
         return INVALID_VALUE if device else SUCCESS
 
     def DeviceGetAttribute(self, number: int, attribute: int, device: int) -> None:
@@ -267,12 +269,12 @@ class StandIn:
         if (marks[0], marks[2]) != (ARGUMENTS_ARE, SIZE_IS):
             return INVALID_VALUE
         arguments = ctypes.string_at(marks[1], ctypes.c_size_t.from_address(marks[3]).value)
-        machine, kernel = self.objects[function]
+        (machine, kernel), touches, self.touches = self.objects[function], self.touches, None
 
         def work() -> int:
             if self.fault is None:
                 try:
-                    machine.launch(kernel, shape[:3], shape[3:], arguments, shared)
+                    machine.launch(kernel, shape[:3], shape[3:], arguments, shared, touches=touches)
                 except (KernelFault, NotModelled) as error:
                     self.fault = error
             return LAUNCH_FAILURE if self.fault else SUCCESS

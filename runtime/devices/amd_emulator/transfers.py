@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from lispgpt.runtime.devices.amd_emulator.alu import operation
 from lispgpt.runtime.devices.amd_emulator.decode import Instruction
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
+from lispgpt.runtime.devices.amd_emulator.global_memory import GlobalAccess
 from lispgpt.runtime.devices.amd_emulator.memory import Access, rounds
 from lispgpt.runtime.devices.amd_emulator.operands import Source, Step, fixed, register, register_bits, source
 from lispgpt.runtime.devices.amd_emulator.shared_memory import SharedAccess
@@ -20,6 +22,8 @@ SPACES = ("DS", "SMEM", "SCRATCH", "FLAT", "BUF", "GLOBAL")
 """As formats of instructions contain them."""
 STORED, RESULTS = ("vsrc", "data0", "data", "vdata"), ("vdst", "vdata", "sdata")
 FIELDS = {"DATA": STORED, "VDATA": (*STORED, *RESULTS), "DATA2": ("data1",), "RETURN_DATA": RESULTS, "SDATA": RESULTS}
+DEVICE_SCOPE = 2
+"""Of RDNA 4's scopes."""
 NO_STRIDE, STRIDE_BITS = u64(0xFFFF), 14
 """Of a buffer's descriptor: the address's upper bits in its second word, and the stride that follows them."""
 
@@ -40,6 +44,10 @@ def transfer(step: Step) -> None:
     if outputs:
         step.loading(kind, target, sum(max(1, bits // 32) for _, _, bits in outputs))
     where = _address(step, i, space, pair="OFFSET0" in done.inputs)
+    seen = space in ("GLOBAL", "FLAT", "BUF") and (atomic or _seen_by_all(i))
+
+    if space == "DS" and done.stores and not atomic:
+        step.shared = _stored(done.inputs, i, fields)
 
     def run(waves: Waves) -> None:
         hazards = waves.machine.hazards
@@ -58,17 +66,31 @@ def transfer(step: Step) -> None:
         if atomic:  # lanes that name one address take turns, in their order
             turns = rounds(at[0].astype(i64) + (waves.group[lanes.wave] << 40 if space == "DS" else 0))
         results: list[Any] = []
+        missing: Sequence[np.ndarray] = ()
+        if seen:
+            waves.machine.order.exchange = True
         for turn in turns:
-            memory = _access(space, atomic, lanes, turn, *[value[turn] for value in at])
+            memory = _access(space, atomic or seen, lanes, turn, *[value[turn] for value in at])
             part = done.function(memory, *[value if isinstance(value, int) else value[turn] for value in given])
-            memory.done()
+            missing = memory.done()
+            if step.shared and (unset := hazards.unset_words(step.shared)) is not None:
+                memory.forget([lanes.flat(word) for word in unset])
             results = results or [np.zeros(lanes.wave.size, value.dtype) for value in part]
             for result, values in zip(results, part, strict=True):
                 result[turn] = values
         for (place, kind_of, bits), value in zip(outputs, results, strict=False):
             lanes.put(place, register_bits(value, kind_of), bits)
+        if len(missing) and outputs and not atomic:
+            hazards.found_nothing(target, lanes.spread(missing))
 
     step.run = run
+
+
+def _seen_by_all(i: Instruction) -> bool:
+    """Whether a load or store is of what all of the chip see at once, as atomic accesses of words are."""
+    if i.family == "rdna4":
+        return i.get("scope") >= DEVICE_SCOPE
+    return bool(i.get("sc1") or i.get("glc"))
 
 
 def count(step: Step) -> None:
@@ -89,6 +111,18 @@ class _Lanes:
         self.waves, self.on = waves, on
         self.all = bool(on.all())
         self.wave = self.flat(waves.which[:, None])
+
+    @cached_property
+    def lane(self) -> np.ndarray:
+        """The number of each in its wave."""
+        return np.nonzero(self.on)[1]
+
+    def spread(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """[wave, lane] of [lane that takes part], false for the others."""
+        found = [np.zeros(self.on.shape, bool) for _ in values]
+        for whole, part in zip(found, values, strict=True):
+            whole[self.on] = part
+        return found
 
     def flat(self, value: Any) -> Any:
         """[lane that takes part]; numbers that are the same for all stay numbers."""
@@ -124,6 +158,16 @@ def _data(step: Step, part: str, i: Instruction, fields: dict[str, str], loading
     bits = 32 if part not in fields else min(64, max(32, i.operands[field][1]))
     place = i[field] + _word(part)
     return register(place, bits) if loading else source(step, place, bits)  # a load keeps what it does not set
+
+
+def _stored(inputs: Sequence[str], i: Instruction, fields: dict[str, str]) -> tuple[int, ...]:
+    """The registers of the data that a store has, word by word."""
+    found: list[int] = []
+    for part in [part for part in inputs if part.startswith("DATA")]:
+        field = fields[part if part in fields else part.rpartition("_")[0]]
+        count = 1 if part not in fields else max(1, min(64, i.operands[field][1]) // 32)
+        found += range(i[field] + _word(part), i[field] + _word(part) + count)
+    return tuple(found)
 
 
 def _address(step: Step, i: Instruction, space: str, pair: bool) -> Callable[[Waves], Sequence[Any]]:
@@ -177,11 +221,13 @@ def _access(
     """What the pseudocode's MEM is, for some of the lanes that take part."""
     machine = lanes.waves.machine
     if space == "DS":
-        return SharedAccess(machine.shared, at, lanes.wave[which], atomic)
+        return SharedAccess(machine.shared, at, lanes.wave[which], lanes.lane[which], atomic)
     if space != "SCRATCH":
-        return Access(machine.memory, at, ends)
+        if machine.watched is None:
+            return Access(machine.memory, at, ends)
+        return GlobalAccess(machine.watched, at, lanes.wave[which], lanes.lane[which], atomic, ends)
     nbytes = machine.private_bytes  # of each lane; beyond them would be another's
     if (at >= nbytes).any():
         raise KernelFault(f"private memory outside of a lane's {nbytes} bytes")
-    number = lanes.wave[which] * lanes.waves.lanes + np.nonzero(lanes.on)[1][which]
+    number = lanes.wave[which] * lanes.waves.lanes + lanes.lane[which]
     return Access(machine.memory, (machine.private + number * nbytes).astype(u64) + at)
