@@ -34,11 +34,15 @@ SCHEDULE = """
 
 @dataclass(frozen=True)
 class Way:
-    """A target, and a tiling that has tiles brought in one of the ways that it has."""
+    """A target, and a tiling and dtypes that have tiles brought in one of the ways that it has."""
 
     target: str
     tiling: str
     step: int
+    dtypes: tuple[str, str] = ("bf16", "bf16")
+
+    def product(self, rows: int, columns: int, inner: int) -> RandomProduct:
+        return plain(rows, columns, inner, self.dtypes)
 
     def schedule(self, folder: Path) -> Path:
         path = folder / "fixed.lisp"
@@ -63,6 +67,7 @@ WAYS = {
     "one slot": Way("rocm:gfx1151", '[32 32 64 1 2 [1 2] "subgroup"]', 64),
     "two slots": Way("rocm:gfx942", '[32 64 32 2 1 [2 2] "subgroup"]', 32),
     "pieces": Way("cuda:sm_80", '[32 32 32 4 1 [2 2] "subgroup"]', 32),
+    "pieces beside loads": Way("cuda:sm_80", '[32 32 32 4 1 [2 2] "subgroup"]', 32, ("f32", "bf16")),
     "boxes": Way("cuda:sm_90a", '[128 64 64 3 1 [2 1] "warpgroup"]', 64),
 }
 

@@ -88,9 +88,9 @@ def _copies(kernel: Builder, columns: int) -> str:
     return kernel.copies([kernel.product.left, kernel.product.right], columns)
 
 
-def _step_bytes(kernel: Builder, rows: int, columns: int, inner: int) -> int:
+def _bytes(kernel: Builder, rows: int, columns: int, inner: int, slots: int) -> int:
     p = kernel.product
-    return kernel.shared_bytes([(p.left, rows, inner), (p.right, columns, inner)], 1)
+    return kernel.shared_bytes([Box(p.left, (0, 0, 0), rows, inner), Box(p.right, (0, 0, 0), columns, inner)], slots)
 
 
 def _resident(kernel: Builder, blocks: int) -> None:
@@ -108,7 +108,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "copies": ((KERNEL, NUMBER), _copies),
     "parts": ((KERNEL, OPERAND), lambda kernel, operand: kernel.parts_of(operand)),
     "room": ((KERNEL,), lambda kernel: kernel.room),
-    "step-bytes": ((KERNEL, NUMBER, NUMBER, NUMBER), _step_bytes),
+    "bytes": ((KERNEL, NUMBER, NUMBER, NUMBER, NUMBER), _bytes),
     "single-loads": ((OPERAND, NUMBER, NUMBER, NUMBER), single_loads),
     "resident": ((KERNEL, NUMBER), _resident),
     "task": ((KERNEL, SIZES), lambda kernel, sizes: kernel.task(*sizes)),

@@ -37,7 +37,9 @@ type (types.py).
 Loops are `scf.for`, indices `arith`, a block's number is `gpu.block_id`, and `gpu.barrier` is one of the whole block.
 
 **Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more, and
-from files of a user's own (`--schedules FILE`), which come first:
+from files of a user's own (`--schedules FILE`), which come first.  A pipeline says which of the library's are used and
+how they may copy: gpu.lisp has only what was measured, `(pass choose-tiles {:use "skinny matmul" :copies "bulk"})` all.
+
 
     (schedule mine [p]
       {:takes (>= (tile.rows p) 64)}
@@ -50,8 +52,9 @@ from files of a user's own (`--schedules FILE`), which come first:
           (fn [sums] (tile.store p sums [batch row column])))))
 
 `tile.pipeline` is the one word that becomes something else on each kind of chip (build.py): roles around a bulk ring
-on sm_90a, a loop that fills an async ring ahead on sm_80, loads into registers ahead of a put elsewhere.  More than
-two slots ask for a ring, and `(tile.copies p columns)` says which it will be.
+on sm_90a; a loop that fills an async ring ahead on sm_80, with loads beside it of what cannot be copied; loads into
+registers ahead of a put elsewhere.  More than two slots ask for a ring, and `(tile.copies p columns)` says which it
+will be.
 
 **The dialect** is a real one: MLIR's IRDL defines it in every context (lispgpt/ir/tile_dialect.py), so that programs
 are printed, parsed, located and dumped as everything else, `lispgpt opt` takes a dump, and MLIR checks what each op is

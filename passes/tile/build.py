@@ -9,7 +9,7 @@ seen in the dump: lowering adds nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from lispgpt.ir import build as b
@@ -47,6 +47,37 @@ class Box:
     columns: int
 
 
+@dataclass(frozen=True)
+class Loads:
+    """Boxes on their way through registers to shared tiles of a few slots."""
+
+    tiles: Sequence[ir.Value]
+    views: Sequence[ir.Value]
+    boxes: Callable[[Index], Sequence[Box]]
+
+    def begin(self) -> list[ir.Value]:
+        """Put the first number's boxes, and load the second's."""
+        self.put(self.load(0), 0)
+        return self.load(1)
+
+    def load(self, number: Index) -> list[ir.Value]:
+        found = []
+        for view, box in zip(self.views, self.boxes(number), strict=True):
+            tile = RegisterTile((box.rows, box.columns), view.type.element_type, PATCHES)
+            found.append(_emit("load", [view, *map(b.as_value, box.at)], tile.type))
+        return found
+
+    def put(self, patches: Sequence[ir.Value], number: Index) -> list[ir.Value]:
+        """The slots that they are put to."""
+        found = self.slots(number)
+        for one, slot in zip(patches, found, strict=True):
+            create_op("tile.put", [one, slot])
+        return found
+
+    def slots(self, number: Index) -> list[ir.Value]:
+        return [_emit("slot", [tile, b.as_value(number)], shared_tile(tile).slot.type) for tile in self.tiles]
+
+
 @dataclass
 class Builder:
     """Writes one kernel's tile program at the insertion point.
@@ -68,24 +99,29 @@ class Builder:
     # ---- what a schedule asks
 
     def copies(self, operands: Sequence[Operand], columns: int) -> str:
-        """How this chip brings boxes of so many columns of these to shared memory: BULK, ASYNC or REGISTERS."""
-        if any(o.dtype != "bf16" or strided(o.tensor) is None for o in operands):
-            return REGISTERS
+        """How this chip brings boxes of so many columns of these to shared memory: BULK where it can all of them, ASYNC
+        where it can some, whose others come through registers beside them, else REGISTERS."""
         copies, allowed = self.target.copies, COPIES[: COPIES.index(self.most) + 1]
         boxes = copies is not None and self.target.warpgroup is not None and columns * 2 == SWIZZLE
-        if BULK in allowed and boxes and all(boxes_of(o, copies) for o in operands if copies):
+        plain = [o for o in operands if o.dtype == "bf16" and strided(o.tensor) is not None]
+        if BULK in allowed and boxes and plain == operands and all(boxes_of(o, copies) for o in plain if copies):
             return BULK
-        pieces = self.target.async_copies is not None and all(map(has_whole_pieces, operands))
-        return ASYNC if ASYNC in allowed and pieces else REGISTERS
+        return ASYNC if ASYNC in allowed and any(map(self._in_pieces, operands)) else REGISTERS
+
+    def _in_pieces(self, operand: Operand) -> bool:
+        """Whether threads can copy pieces of it."""
+        return self.target.async_copies is not None and operand.dtype == "bf16" and has_whole_pieces(operand)
 
     def parts_of(self, operand: Operand) -> int:
         """BF16 numbers that an element of it becomes in shared memory."""
         return 1 if operand.dtype == "bf16" else self.parts
 
-    def shared_bytes(self, boxes: Sequence[tuple[Operand, int, int]], slots: int) -> int:
-        """Of so many slots for boxes of each operand of some rows and columns, brought through registers."""
-        padding = self.target.matrix.padding if self.target.matrix else 0
-        return slots * sum(2 * self.parts_of(o) * rows * (columns + padding) for o, rows, columns in boxes)
+    def shared_bytes(self, boxes: Sequence[Box], slots: int) -> int:
+        """Of what a pipeline with so many slots keeps of such boxes."""
+        ring = self._way(boxes, slots) != REGISTERS
+        each = [self._ring_tile(x, slots, ASYNC) if ring and self._in_pieces(x.operand) else self._tile(x, slots)
+                for x in boxes]  # fmt: skip
+        return sum(tile.slots * tile.slot_bytes for tile in each)
 
     @property
     def room(self) -> int:
@@ -121,7 +157,7 @@ class Builder:
         tile = register_tile(sums)
         if tile.shape[0] == 1:
             return sums
-        return _emit("add_parts", [sums], RegisterTile(tile.shape[1:], tile.dtype, SPREAD, (1, 1)).type)
+        return _emit("add_parts", [sums], RegisterTile(tile.shape[1:], tile.dtype, SPREAD).type)
 
     def store(self, registers: ir.Value, at: tuple[Index, Index, Index]) -> None:
         """Take these for the product's elements from (batch, row, column) on, and store what the kernel's results are
@@ -141,8 +177,7 @@ class Builder:
     ) -> None:
         """For each of `steps`: bring boxes(number) to shared memory, ahead by as much as `slots` allow, and carry on
         with step(carried, tiles); carried begins as start(), and finish takes the last."""
-        first = boxes(0)
-        how = self.copies([box.operand for box in first], first[0].columns) if slots > 2 else REGISTERS
+        how = self._way(boxes(0), slots)
         write = {BULK: self._by_roles, ASYNC: self._by_copies, REGISTERS: self._by_registers}[how]
 
         def begin() -> ir.Value:
@@ -152,6 +187,10 @@ class Builder:
             return carried
 
         write(slots, steps, boxes, begin, step, finish)
+
+    def _way(self, boxes: Sequence[Box], slots: int) -> str:
+        """How a pipeline brings boxes: more than two slots ask for a ring."""
+        return self.copies([box.operand for box in boxes], boxes[0].columns) if slots > 2 else REGISTERS
 
     def _by_roles(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """One role fills, the others multiply: neither waits for the other but by the ring."""
@@ -180,69 +219,84 @@ class Builder:
 
     def _by_copies(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """Each thread starts its share of copies so many steps ahead; a barrier a step makes all shares visible, and
-        says that what is filled next has been read."""
-        ahead = slots - 1
-        ring = self._ring(boxes(0), slots, ASYNC)
-        views = [self._view(box) for box in boxes(0)]
+        says that what is filled next has been read.  What cannot be copied comes through registers meanwhile."""
+        ahead, first = slots - 1, boxes(0)
+        copied = [self._in_pieces(box.operand) for box in first]
+
+        def chosen(number: Index, by_copies: bool) -> list[Box]:
+            return [box for box, one in zip(boxes(number), copied, strict=True) if one == by_copies]
+
+        ring = self._ring(chosen(0, True), slots, ASYNC)
+        views = [self._view(box) for box in chosen(0, True)]
+        loads = self._loads(chosen(0, False), lambda number: chosen(number, False), 2)
         carried = start()
         for number in range(ahead):
-            self._fill(ring, views, b.as_value(number), boxes(number))
+            self._fill(ring, views, b.as_value(number), chosen(number, True))
+        patches = loads.begin()
 
-        def turn(number: ir.Value, carried: ir.Value) -> list[ir.Value]:
-            tiles = self._wait(ring, number, ahead - 1)
+        def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            filled = iter(self._wait(ring, number, ahead - 1))
             b.barrier()
             later = b.add(number, ahead)
-            self._fill(ring, views, later, boxes(later))
-            return [step(carried, tiles)]
+            self._fill(ring, views, later, chosen(later, True))
+            here = iter(loads.slots(number))
+            loads.put(carried[:-1], b.add(number, 1))
+            following = loads.load(b.add(number, 2))
+            tiles = tuple(next(filled) if one else next(here) for one in copied)
+            return [*following, step(carried[-1], tiles)]
 
-        total = b.loop(0, steps, 1, [carried], turn)[0]
+        total = b.loop(0, steps, 1, [*patches, carried], turn)[-1]
         create_op("tile.drain", [ring])
         finish(total)
 
     def _by_registers(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """Each thread loads its share into registers, and stores it in shared memory a step later; with two slots it
         stores in one while tiles in the other are multiplied."""
-        tiles = [_emit("shared", [], self._tile(box, min(slots, 2)).type) for box in boxes(0)]
-        views = [self._view(box) for box in boxes(0)]
-
-        def load(number: Index) -> list[ir.Value]:
-            return [self._load(view, box) for view, box in zip(views, boxes(number), strict=True)]
-
-        def put(patches: Sequence[ir.Value], number: Index) -> list[ir.Value]:
-            found = self._slots(tiles, number)
-            for one, slot in zip(patches, found, strict=True):
-                create_op("tile.put", [one, slot])
-            return found
+        loads = self._loads(boxes(0), boxes, min(slots, 2))
 
         def one_slot(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
             b.barrier()
-            here = put(carried[:-1], 0)
+            here = loads.put(carried[:-1], 0)
             b.barrier()
-            following = load(b.add(number, 1))
+            following = loads.load(b.add(number, 1))
             return [*following, step(carried[-1], tuple(here))]
 
         def two_slots(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-            here = self._slots(tiles, number)
-            put(carried[:-1], b.add(number, 1))
-            following = load(b.add(number, 2))
+            here = loads.slots(number)
+            loads.put(carried[:-1], b.add(number, 1))
+            following = loads.load(b.add(number, 2))
             total = step(carried[-1], tuple(here))
             b.barrier()
             return [*following, total]
 
-        patches = load(0)
         if slots > 1:
-            put(patches, 0)
-            patches = load(1)
+            patches = loads.begin()
             b.barrier()
+        else:
+            patches = loads.load(0)
         finish(b.loop(0, steps, 1, [*patches, start()], two_slots if slots > 1 else one_slot)[-1])
 
+    def _loads(self, first: Sequence[Box], boxes: Callable[[Index], Sequence[Box]], slots: int) -> Loads:
+        tiles = [_emit("shared", [], self._tile(box, slots).type) for box in first]
+        return Loads(tiles, [self._view(box) for box in first], boxes)
+
     def _ring(self, boxes: Sequence[Box], slots: int, how: str) -> ir.Value:
-        types = [self._tile(box, slots, SWIZZLE if how == BULK else 0).type for box in boxes]
+        types = [self._ring_tile(box, slots, how).type for box in boxes]
         return create_op("tile.ring", [], [ir.TupleType.get_tuple(types)], {"copies": how}).results[0]
 
-    def _tile(self, box: Box, slots: int, swizzle: int = 0) -> SharedTile:
-        padding = self.target.matrix.padding if self.target.matrix and not swizzle else 0
-        return SharedTile(slots, self.parts_of(box.operand), box.rows, box.columns, swizzle, padding)
+    def _ring_tile(self, box: Box, slots: int, how: str) -> SharedTile:
+        """Of lines as boxes bring them, or of rows that keep lanes with neighbouring runs off each other's banks."""
+        if how == BULK:
+            return SharedTile(slots, 1, box.rows, box.columns, SWIZZLE)
+        unit, tile = self.target.matrix, self._tile(box, slots)
+        if unit is not None and unit.row_major_lanes and 2 * box.columns % SWIZZLE == 0:
+            tile = replace(tile, padding=unit.block)
+        return replace(tile, slots=slots)
+
+    def _tile(self, box: Box, slots: int) -> SharedTile:
+        """Of what comes through registers, for which two slots are enough."""
+        padding = self.target.matrix.padding if self.target.matrix else 0
+        return SharedTile(min(slots, 2), self.parts_of(box.operand), box.rows, box.columns, padding=padding)
 
     def _view(self, box: Box) -> ir.Value:
         """The operand as [batch, outer, inner]."""
@@ -252,13 +306,6 @@ class Builder:
         shape = [prod(operand.tensor.type.shape[d] for d in dims[name]) for name in kinds]
         type_ = ir.RankedTensorType.get(shape, operand.tensor.type.element_type)
         return create_op("tile.view", [operand.tensor], [type_], dims).results[0]
-
-    def _load(self, view: ir.Value, box: Box) -> ir.Value:
-        tile = RegisterTile((box.rows, box.columns), view.type.element_type, PATCHES, (1, 1))
-        return _emit("load", [view, *map(b.as_value, box.at)], tile.type)
-
-    def _slots(self, tiles: Sequence[ir.Value], number: Index) -> list[ir.Value]:
-        return [_emit("slot", [tile, b.as_value(number)], shared_tile(tile).slot.type) for tile in tiles]
 
     @staticmethod
     def _fill(ring: ir.Value, views: Sequence[ir.Value], number: ir.Value, boxes: Sequence[Box]) -> None:

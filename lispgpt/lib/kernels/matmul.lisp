@@ -12,7 +12,7 @@
 
 ; One step, or two in turns, lie in memory that every chip has; rings, and sums of several parts, in all that there is.
 (defn fits? [p [rows columns step slots parts teams unit]]
-  (<= (+ (* slots (tile.step-bytes p rows columns step)) (if (> parts 1) (* 4 parts rows columns) 0))
+  (<= (+ (tile.bytes p rows columns step slots) (if (> parts 1) (* 4 parts rows columns) 0))
       (cond (> slots 2) (tile.room p) (= slots 2) 49152 true (capability shared-bytes))))
 
 ; Whether every core gets a block.
