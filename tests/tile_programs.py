@@ -58,7 +58,7 @@ class Way:
         pipeline = read_pipeline(pipeline_path("gpu"))
         names = [call.name for call in pipeline.calls]
         program = evaluate_request(request)
-        library = library_for(pipeline, target, request.schedules)
+        library = library_for(pipeline, target, request.schedules, program.schedules)
         Runner(target, library=library).run(program.module, pipeline.before(names.index("lower-tiles")))
         return program.module
 

@@ -42,7 +42,7 @@ def compile_counterpart(request: Request) -> tuple[Artifact, Mapping[str, tuple[
             Runner(cpu).run(program.module, _stage(cpus.calls[behind - 1 : behind]))
             kept = _kernels_alone(program.module)
             divided = _stage([call for call in own.calls[place + 1 : divide + 1] if call.name not in AS_ONE])
-            library = library_for(divided, target, request.schedules)
+            library = library_for(divided, target, request.schedules, program.schedules)
             Runner(target, library=library).run(program.module, divided)
             _restore(program.module, kept)
             elements = {symbol_of(kernel): _elements(kernel) for kernel in kernel_functions(program.module)}

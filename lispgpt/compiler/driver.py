@@ -13,7 +13,7 @@ from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.compiler.kernel_code import make_code, split_at_plan
 from lispgpt.compiler.request import Observer, Request
-from lispgpt.compiler.schedules import library_for
+from lispgpt.compiler.schedules import WORDS, library_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, TensorDecl, evaluate
@@ -60,6 +60,7 @@ def evaluate_request(request: Request) -> Program:
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
         devices=request.devices,
+        words=WORDS,
     )
     for warning in program.warnings:
         print(warning.render("warning"), file=sys.stderr)
@@ -134,7 +135,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
 def artifact_from(program: Program, request: Request, pipeline: Pipeline, observer: Observer) -> Artifact:
     """The artifact that a pipeline, all of it or what is left to run, makes of a program's module."""
     target = find_target(request.target)
-    library = library_for(pipeline, target, request.schedules)
+    library = library_for(pipeline, target, request.schedules, program.schedules)
     runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show, library=library)
     first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if runner.watched else split_at_plan(pipeline)
     with ir.Location.unknown():
@@ -199,7 +200,7 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
         if stage not in names:
             raise UserError(f"there is nothing to emit under {stage!r}; there are {', '.join(names)}")
-        library = library_for(pipeline, target, request.schedules)
+        library = library_for(pipeline, target, request.schedules, program.schedules)
         runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show, library=library)
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))

@@ -9,7 +9,6 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
-from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Closure
 from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
 from lispgpt.language.reader.forms import show
@@ -19,15 +18,19 @@ from lispgpt.passes.kernels.staged_operand import single_loads
 from lispgpt.passes.library import Library, Schedule
 from lispgpt.passes.pipeline import Pipeline
 from lispgpt.passes.targets import Target
-from lispgpt.passes.tile.build import Box, Builder
+from lispgpt.passes.tile.boxes import Box
+from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.types import SUBGROUP, WARPGROUP, RegisterTile, SharedTile
 
 CHOOSES = "choose-tiles"
 """The pass that is given schedules."""
 
 
-def library_for(pipeline: Pipeline, target: Target, files: Sequence[Path] = ()) -> Library:
-    """The schedules that a pipeline's passes may want: the library's where it uses any, and those of the files.
+def library_for(
+    pipeline: Pipeline, target: Target, files: Sequence[Path] = (), own: Sequence[ScheduleForm] = ()
+) -> Library:
+    """The schedules that a pipeline's passes may want: the library's where it uses any, those of the files, and ahead
+    of them the model's own.
 
     Needs an active ir.Context.
     """
@@ -36,17 +39,20 @@ def library_for(pipeline: Pipeline, target: Target, files: Sequence[Path] = ()) 
         raise UserError(f"pipeline {pipeline.name} has no {CHOOSES} pass, which would choose among schedules")
     used = any(options.get("use") for options in calls)
     common = [one for path in sorted(KERNELS.glob("*.lisp")) for one in _read(path, target)] if used else []
-    return Library(tuple(one for path in files for one in _read(path, target)), tuple(common))
+    mine = [*map(_schedule, own), *(one for path in files for one in _read(path, target))]
+    return Library(tuple(mine), tuple(common))
 
 
 def _read(path: Path, target: Target) -> list[Schedule]:
-    evaluator, found = read_schedules(path, WORDS, target.capabilities())
+    found = read_schedules(path, WORDS, target.capabilities())
     if not found:
         raise UserError(f"{path} has no (schedule …)")
-    return [_schedule(evaluator, one) for one in found]
+    return list(map(_schedule, found))
 
 
-def _schedule(evaluator: Evaluator, form: ScheduleForm) -> Schedule:
+def _schedule(form: ScheduleForm) -> Schedule:
+    evaluator = form.evaluator
+
     def takes(builder: Builder) -> str | None:
         with ir.InsertionPoint(evaluator.builder.module.body), ir.Location.unknown():
             answer = call(evaluator, form.takes, builder)

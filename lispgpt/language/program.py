@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from lispgpt.language.core import registry
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.language import Language
-from lispgpt.language.core.values import BlockType, Function, LaterFunction, State, Weight
+from lispgpt.language.core.values import BlockType, Builtin, Function, LaterFunction, State, Weight
 from lispgpt.language.forms import (
     arithmetic,
     calls,
@@ -127,6 +128,7 @@ class Program:
     libraries: tuple[str, ...] = ()
     warnings: tuple[UserError, ...] = ()
     folder: FolderMap | None = None
+    schedules: tuple[schedules.ScheduleForm, ...] = ()
 
 
 def evaluate(
@@ -138,19 +140,21 @@ def evaluate(
     root: Path,
     capabilities: dict[str, int] | None = None,
     devices: int = 1,
+    words: Mapping[str, Builtin] | None = None,
 ) -> Program:
     """Evaluate a program inside the active ir.Context.
 
     overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
     overrides has to be one of the program's config.  wanted: which entries are built, for what sizes.  root: where
     `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
-    devices: how many will share the batch, which entries are built for as a whole.
+    devices: how many will share the batch, which entries are built for as a whole.  words: what schedules are made of.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
         evaluator, environment = begin(root, place)
         model, files = evaluator.states.of(Model), evaluator.states.of(modules.Files)
+        files.prelude.names.update(words or {})
         evaluator.states.of(kernels.Chip).capabilities.update(capabilities or {})
         model.overrides, model.checkpoint, model.devices = dict(overrides), dict(checkpoint_config), devices
         files.loading.append(Path(source.name).resolve())
@@ -207,4 +211,5 @@ def _program(evaluator: Evaluator) -> Program:
         libraries=tuple(evaluator.states.of(functions.Libraries).linked),
         warnings=tuple(evaluator.site.warnings),
         folder=declared.folder,
+        schedules=tuple(evaluator.states.of(schedules.Schedules).found),
     )

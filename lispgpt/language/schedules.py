@@ -8,7 +8,6 @@ from pathlib import Path
 from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source, Span
 from lispgpt.ir.mlir import ir
-from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Builtin
 from lispgpt.language.forms import kernels, modules
 from lispgpt.language.forms.schedules import ScheduleForm, Schedules
@@ -19,10 +18,8 @@ KERNELS = modules.LIBRARY / "kernels"
 """The folder of the library's schedules."""
 
 
-def read_schedules(
-    path: Path, words: Mapping[str, Builtin], capabilities: Mapping[str, int]
-) -> tuple[Evaluator, list[ScheduleForm]]:
-    """The schedules of a file, and the evaluator that calls them.  words: the functions that schedules are made of.
+def read_schedules(path: Path, words: Mapping[str, Builtin], capabilities: Mapping[str, int]) -> list[ScheduleForm]:
+    """The schedules of a file.  words: the functions that they are made of.
 
     Needs an active ir.Context and raises UserError for what is wrong with the file.
     """
@@ -34,4 +31,4 @@ def read_schedules(
         files.prelude.names.update(words)
         files.loading.append(path.resolve())
         modules.run(evaluator, source, environment)
-    return evaluator, evaluator.states.of(Schedules).found
+    return evaluator.states.of(Schedules).found

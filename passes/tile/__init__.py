@@ -37,9 +37,9 @@ type (types.py).
 Loops are `scf.for`, indices `arith`, a block's number is `gpu.block_id`, and `gpu.barrier` is one of the whole block.
 
 **Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more, and
-from files of a user's own (`--schedules FILE`), which come first.  A pipeline says which of the library's are used and
-how they may copy: gpu.lisp has only what was measured, `(pass choose-tiles {:use "skinny matmul" :copies "bulk"})` all.
-
+from a model's own file and others of a user's (`--schedules FILE`), which come first.  A pipeline says which of the
+library's are used and how they may copy: gpu.lisp has what is no slower than what was there before, and
+`(pass choose-tiles {:use "skinny matmul" :copies "bulk"})` ahead of other schedules has all.
 
     (schedule mine [p]
       {:takes (>= (tile.rows p) 64)}

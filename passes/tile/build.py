@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -19,9 +18,9 @@ from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.boxes import Box, Loads, emit, fill, view_of, wait_for
 from lispgpt.passes.tile.copies import ASYNC, BULK, COPIES, REGISTERS, boxes_of, has_whole_pieces
 from lispgpt.passes.tile.types import (
-    PATCHES,
     SPREAD,
     SUMS,
     SWIZZLE,
@@ -29,53 +28,10 @@ from lispgpt.passes.tile.types import (
     RegisterTile,
     SharedTile,
     register_tile,
-    ring_tiles,
-    shared_tile,
 )
 
 COPIERS = 128
 """Threads of the role that starts bulk copies: a warpgroup, which gives its registers to those that multiply."""
-
-
-@dataclass(frozen=True)
-class Box:
-    """Part of a view: `rows` by `columns` from (batch, outer, inner) on.  What lies past the view's end is zeros."""
-
-    operand: Operand
-    at: tuple[Index, Index, Index]
-    rows: int
-    columns: int
-
-
-@dataclass(frozen=True)
-class Loads:
-    """Boxes on their way through registers to shared tiles of a few slots."""
-
-    tiles: Sequence[ir.Value]
-    views: Sequence[ir.Value]
-    boxes: Callable[[Index], Sequence[Box]]
-
-    def begin(self) -> list[ir.Value]:
-        """Put the first number's boxes, and load the second's."""
-        self.put(self.load(0), 0)
-        return self.load(1)
-
-    def load(self, number: Index) -> list[ir.Value]:
-        found = []
-        for view, box in zip(self.views, self.boxes(number), strict=True):
-            tile = RegisterTile((box.rows, box.columns), view.type.element_type, PATCHES)
-            found.append(_emit("load", [view, *map(b.as_value, box.at)], tile.type))
-        return found
-
-    def put(self, patches: Sequence[ir.Value], number: Index) -> list[ir.Value]:
-        """The slots that they are put to."""
-        found = self.slots(number)
-        for one, slot in zip(patches, found, strict=True):
-            create_op("tile.put", [one, slot])
-        return found
-
-    def slots(self, number: Index) -> list[ir.Value]:
-        return [_emit("slot", [tile, b.as_value(number)], shared_tile(tile).slot.type) for tile in self.tiles]
 
 
 @dataclass
@@ -143,21 +99,21 @@ class Builder:
         tile = RegisterTile((parts, rows, columns), b.f32(), SUMS, teams, unit)
         size = self.target.warpgroup.threads if unit == WARPGROUP and self.target.warpgroup else self.target.subgroup
         self.threads = tile.members * size
-        return _emit("zeros", [], tile.type)
+        return emit("zeros", [], tile.type)
 
     def mma(self, sums: ir.Value, a: ir.Value, b_: ir.Value) -> ir.Value:
         """sums + A · Bᵀ of tiles A [rows, k] and B [columns, k]; members that share out k have each a part of it.
 
         Of A's and B's parts those products are summed that are no smaller than what the parts leave out.
         """
-        return _emit("mma", [sums, a, b_], sums.type)
+        return emit("mma", [sums, a, b_], sums.type)
 
     def add_parts(self, sums: ir.Value) -> ir.Value:
         """Sums of all parts, added in their order by way of shared memory; sums of one part as they are."""
         tile = register_tile(sums)
         if tile.shape[0] == 1:
             return sums
-        return _emit("add_parts", [sums], RegisterTile(tile.shape[1:], tile.dtype, SPREAD).type)
+        return emit("add_parts", [sums], RegisterTile(tile.shape[1:], tile.dtype, SPREAD).type)
 
     def store(self, registers: ir.Value, at: tuple[Index, Index, Index]) -> None:
         """Take these for the product's elements from (batch, row, column) on, and store what the kernel's results are
@@ -195,22 +151,22 @@ class Builder:
     def _by_roles(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """One role fills, the others multiply: neither waits for the other but by the ring."""
         ring = self._ring(boxes(0), slots, BULK)
-        views = [self._view(box) for box in boxes(0)]
+        views = [view_of(box) for box in boxes(0)]
         role = create_op("tile.role", [], [ir.IndexType.get()])
 
-        def fill() -> None:
-            b.each(0, steps, 1, lambda n: self._fill(ring, views, n, boxes(n)))
+        def copy() -> None:
+            b.each(0, steps, 1, lambda n: fill(ring, views, n, boxes(n)))
 
         def multiply() -> None:
             def turn(number: ir.Value, carried: ir.Value) -> list[ir.Value]:
-                result = step(carried, self._wait(ring, number))
+                result = step(carried, wait_for(ring, number))
                 create_op("tile.release", [ring, number])
                 return [result]
 
             finish(b.loop(0, steps, 1, [start()], turn)[0])
 
         switch = create_op("scf.index_switch", [role.results[0]], [], {"cases": [0]}, regions=2)
-        for region, body in zip(switch.regions, (multiply, fill), strict=True):
+        for region, body in zip(switch.regions, (multiply, copy), strict=True):
             with ir.InsertionPoint(region.blocks.append()):
                 body()
                 create_op("scf.yield")
@@ -227,18 +183,18 @@ class Builder:
             return [box for box, one in zip(boxes(number), copied, strict=True) if one == by_copies]
 
         ring = self._ring(chosen(0, True), slots, ASYNC)
-        views = [self._view(box) for box in chosen(0, True)]
+        views = [view_of(box) for box in chosen(0, True)]
         loads = self._loads(chosen(0, False), lambda number: chosen(number, False), 2)
         carried = start()
         for number in range(ahead):
-            self._fill(ring, views, b.as_value(number), chosen(number, True))
+            fill(ring, views, b.as_value(number), chosen(number, True))
         patches = loads.begin()
 
         def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-            filled = iter(self._wait(ring, number, ahead - 1))
+            filled = iter(wait_for(ring, number, ahead - 1))
             b.barrier()
             later = b.add(number, ahead)
-            self._fill(ring, views, later, chosen(later, True))
+            fill(ring, views, later, chosen(later, True))
             here = iter(loads.slots(number))
             loads.put(carried[:-1], b.add(number, 1))
             following = loads.load(b.add(number, 2))
@@ -277,8 +233,8 @@ class Builder:
         finish(b.loop(0, steps, 1, [*patches, start()], two_slots if slots > 1 else one_slot)[-1])
 
     def _loads(self, first: Sequence[Box], boxes: Callable[[Index], Sequence[Box]], slots: int) -> Loads:
-        tiles = [_emit("shared", [], self._tile(box, slots).type) for box in first]
-        return Loads(tiles, [self._view(box) for box in first], boxes)
+        tiles = [emit("shared", [], self._tile(box, slots).type) for box in first]
+        return Loads(tiles, [view_of(box) for box in first], boxes)
 
     def _ring(self, boxes: Sequence[Box], slots: int, how: str) -> ir.Value:
         types = [self._ring_tile(box, slots, how).type for box in boxes]
@@ -297,29 +253,3 @@ class Builder:
         """Of what comes through registers, for which two slots are enough."""
         padding = self.target.matrix.padding if self.target.matrix else 0
         return SharedTile(min(slots, 2), self.parts_of(box.operand), box.rows, box.columns, padding=padding)
-
-    def _view(self, box: Box) -> ir.Value:
-        """The operand as [batch, outer, inner]."""
-        operand, layout = box.operand, box.operand.layout
-        kinds = {"batch": layout.batch, "outer": operand.outer, "inner": layout.sums}
-        dims = {name: [operand.dimensions.index(loop) for loop in loops] for name, loops in kinds.items()}
-        shape = [prod(operand.tensor.type.shape[d] for d in dims[name]) for name in kinds]
-        type_ = ir.RankedTensorType.get(shape, operand.tensor.type.element_type)
-        return create_op("tile.view", [operand.tensor], [type_], dims).results[0]
-
-    @staticmethod
-    def _fill(ring: ir.Value, views: Sequence[ir.Value], number: ir.Value, boxes: Sequence[Box]) -> None:
-        for member, (view, box) in enumerate(zip(views, boxes, strict=True)):
-            create_op("tile.fill", [ring, view, *map(b.as_value, box.at), number], [], {"member": member})
-
-    @staticmethod
-    def _wait(ring: ir.Value, number: ir.Value, ahead: int = 0) -> tuple[ir.Value, ...]:
-        types = [tile.slot.type for tile in ring_tiles(ring)]
-        slots = create_op("tile.wait", [ring, number], [ir.TupleType.get_tuple(types)], {"ahead": ahead}).results[0]
-        return tuple(
-            create_op("tile.member", [slots], [type_], {"member": i}).results[0] for i, type_ in enumerate(types)
-        )
-
-
-def _emit(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
-    return create_op(f"tile.{name}", operands, [type_]).results[0]

@@ -2,8 +2,8 @@
 
 Before: linalg.contract of any layout, operands in f32 or bf16, with elementwise ops around it.
 After:  the same, and behind it a tile program of the first schedule that takes the kernel, which has its name as
-        `tiles` and {grid, threads, residency} as `tile`.  Schedules of the user's (`--schedules FILE`) come first, then
-        those of the library that `use` names.
+        `tiles` and {grid, threads, residency} as `tile`.  Schedules of a user's own (in the model's file, or of
+        `--schedules FILE`) come first, then those of the library that `use` names.
 
 Requires: what destination-passing and recognise-products ensure.
 Ensures: kernels with the attribute `tile` have a program for lower-tiles; the rest are as they were.

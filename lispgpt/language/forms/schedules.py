@@ -17,8 +17,10 @@ from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vect
 
 @dataclass(frozen=True)
 class ScheduleForm:
-    """takes: whether it is for a kernel.  body: writes its program.  asks: the form of `takes`, for messages."""
+    """evaluator: which calls its functions.  takes: whether it is for a kernel.  body: writes its program.  asks: the
+    form of `takes`, for messages."""
 
+    evaluator: Evaluator
     name: str
     takes: Closure
     body: Closure
@@ -47,7 +49,7 @@ def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any
     found = evaluator.states.of(Schedules).found
     if any(one.name == name.name for one in found):
         evaluator.site.fail(f"there is a schedule `{name.name}` already", name)
-    found.append(ScheduleForm(name.name, takes, writes, asks))
+    found.append(ScheduleForm(evaluator, name.name, takes, writes, asks))
     return None
 
 

@@ -1,0 +1,82 @@
+"""Boxes of views, and the ops that bring them to shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.tile.types import PATCHES, RegisterTile, ring_tiles, shared_tile
+
+
+@dataclass(frozen=True)
+class Box:
+    """Part of a view: `rows` by `columns` from (batch, outer, inner) on.  What lies past the view's end is zeros."""
+
+    operand: Operand
+    at: tuple[Index, Index, Index]
+    rows: int
+    columns: int
+
+
+def emit(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
+    """An op of the dialect, and its result."""
+    return create_op(f"tile.{name}", operands, [type_]).results[0]
+
+
+def view_of(box: Box) -> ir.Value:
+    """The operand as [batch, outer, inner]."""
+    operand, layout = box.operand, box.operand.layout
+    kinds = {"batch": layout.batch, "outer": operand.outer, "inner": layout.sums}
+    dims = {name: [operand.dimensions.index(loop) for loop in loops] for name, loops in kinds.items()}
+    shape = [prod(operand.tensor.type.shape[d] for d in dims[name]) for name in kinds]
+    type_ = ir.RankedTensorType.get(shape, operand.tensor.type.element_type)
+    return create_op("tile.view", [operand.tensor], [type_], dims).results[0]
+
+
+def fill(ring: ir.Value, views: Sequence[ir.Value], number: ir.Value, boxes: Sequence[Box]) -> None:
+    """Start to fill a number of a ring."""
+    for member, (view, box) in enumerate(zip(views, boxes, strict=True)):
+        create_op("tile.fill", [ring, view, *map(b.as_value, box.at), number], [], {"member": member})
+
+
+def wait_for(ring: ir.Value, number: ir.Value, ahead: int = 0) -> tuple[ir.Value, ...]:
+    """The tiles of a number of a ring."""
+    types = [tile.slot.type for tile in ring_tiles(ring)]
+    slots = create_op("tile.wait", [ring, number], [ir.TupleType.get_tuple(types)], {"ahead": ahead}).results[0]
+    return tuple(create_op("tile.member", [slots], [type_], {"member": i}).results[0] for i, type_ in enumerate(types))
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Boxes on their way through registers to shared tiles of a few slots."""
+
+    tiles: Sequence[ir.Value]
+    views: Sequence[ir.Value]
+    boxes: Callable[[Index], Sequence[Box]]
+
+    def begin(self) -> list[ir.Value]:
+        """Put the first number's boxes, and load the second's."""
+        self.put(self.load(0), 0)
+        return self.load(1)
+
+    def load(self, number: Index) -> list[ir.Value]:
+        found = []
+        for view, box in zip(self.views, self.boxes(number), strict=True):
+            tile = RegisterTile((box.rows, box.columns), view.type.element_type, PATCHES)
+            found.append(emit("load", [view, *map(b.as_value, box.at)], tile.type))
+        return found
+
+    def put(self, patches: Sequence[ir.Value], number: Index) -> list[ir.Value]:
+        """The slots that they are put to."""
+        found = self.slots(number)
+        for one, slot in zip(patches, found, strict=True):
+            create_op("tile.put", [one, slot])
+        return found
+
+    def slots(self, number: Index) -> list[ir.Value]:
+        return [emit("slot", [tile, b.as_value(number)], shared_tile(tile).slot.type) for tile in self.tiles]
