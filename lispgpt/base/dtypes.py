@@ -61,6 +61,8 @@ DTYPES = {
         Dtype("f32", 32, np.dtype("<f4"), "F32", 0x7F800000),
         Dtype("f16", 16, np.dtype("<f2"), "F16", 0x7C00),
         Dtype("bf16", 16, np.dtype("<u2"), "BF16", 0x7F80),
+        Dtype("f8e4m3", 8, np.dtype("u1"), "F8_E4M3", 0x7F),
+        Dtype("f8e5m2", 8, np.dtype("u1"), "F8_E5M2", 0x7C),
         Dtype("i64", 64, np.dtype("<i8"), "I64"),
         Dtype("i32", 32, np.dtype("<i4"), "I32"),
         Dtype("i16", 16, np.dtype("<i2"), "I16"),
@@ -85,6 +87,9 @@ DTYPES = {
 }
 """By name; i1 takes a byte wherever it is stored.  Blocks are llama.cpp's, but for int8, along rows, which are of
 whole blocks."""
+
+FLOATS_OF_8_BITS = ("f8e4m3", "f8e5m2")
+"""Whose numbers BF16 has all; E4M3 has no infinity, and its largest pattern is a NaN."""
 
 MODEL_DTYPES = ("f32", "bf16", "i32")
 """What a model's weights and states may be of."""

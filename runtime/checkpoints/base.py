@@ -26,9 +26,8 @@ a `MappedCheckpoint` made of `StoredTensor`s, and the conversions below come for
 
 from __future__ import annotations
 
-import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,9 @@ import numpy as np
 from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of
+from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_finite
+from lispgpt.runtime.checkpoints.scales import Scales
 
 
 @dataclass(frozen=True)
@@ -136,48 +137,14 @@ class Checkpoint(ABC):
         return UserError(f"{self.path} has no tensor {name!r}; it has {', '.join(self.names())}")
 
 
-class MappedFile:
-    """A whole file mapped read-only, with arrays of it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read {path}: {error}") from error
-        self._bytes = np.frombuffer(self._map, np.uint8)
-
-    @property
-    def nbytes(self) -> int:
-        return self._bytes.size
-
-    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """A view of the bytes from `offset` on, read as `dtype`'s storage."""
-        storage = find_dtype(dtype).numpy
-        nbytes = storage.itemsize * int(np.prod(shape, dtype=object))
-        if offset < 0 or offset + nbytes > self.nbytes:
-            raise ValueError(f"{self.path}: bytes {offset} to {offset + nbytes} of {self.nbytes}")
-        return self._bytes[offset : offset + nbytes].view(storage).reshape(shape)
-
-    def release(self, array: np.ndarray) -> None:
-        """Let go of the memory pages that an array of this file fills; they can still be read again."""
-        if not np.may_share_memory(array, self._bytes):
-            return
-        first = array.ctypes.data - self._bytes.ctypes.data
-        start = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
-        length = (first + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
-        if length > 0:
-            self._map.madvise(mmap.MADV_DONTNEED, start, length)
-
-
 @dataclass(frozen=True)
 class StoredTensor:
     """Where a tensor lies in mapped files.
 
     pieces: the file's arrays as stored: one for the whole tensor, or one or more a layer, whose rows follow each other.
     transposed: matrices are stored (in, out).  kinds: the pieces' types, where they are not all the info's.  added:
-    what stored values are larger by.  Rows that the pieces lack (the padded vocabulary's) read as zeros.
+    what stored values are larger by.  scales: of the pieces, where they are multiplied by some.  Rows that the pieces
+    lack (the padded vocabulary's) read as zeros.
     """
 
     info: TensorInfo
@@ -185,6 +152,7 @@ class StoredTensor:
     transposed: bool = False
     added: float = 0.0
     kinds: tuple[str, ...] = ()
+    scales: tuple[Scales | None, ...] = ()
 
     def typed(self) -> list[tuple[np.ndarray, str]]:
         """The pieces as stored, views, and their types."""
@@ -202,6 +170,11 @@ class StoredTensor:
             return [(pieces[0][0][index], pieces[0][1])]
         each = len(pieces) // self.info.shape[0]
         return pieces[index * each : (index + 1) * each]
+
+    def scales_of(self, pieces: Sequence[tuple[np.ndarray, str]]) -> list[Scales | None]:
+        """What these of the pieces are multiplied by."""
+        places = {id(piece): scale for piece, scale in zip(self.pieces, self.scales, strict=False)}
+        return [places.get(id(piece)) for piece, _ in pieces]
 
     def view(self) -> np.ndarray | None:
         piece, dtype = self.typed()[0]
@@ -254,17 +227,22 @@ class MappedCheckpoint(Checkpoint):
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         stored = self._stored(name)
         pieces, start = stored.layer(layer, destination.ndim), 0
+        scales = stored.scales_of(pieces)
         vectors = len(stored.info.shape) - stored.info.stacked < 2  # which may come in pieces as matrices do
         columns = 1 if vectors else destination.shape[-1]
         rows, elements = destination.reshape(-1, columns), columns * find_dtype(dtype).block
-        for piece, kind in pieces:
+        for (piece, kind), scale in zip(pieces, scales, strict=True):
             self._require_finite(name, piece, kind)
             items = max(1, elements // find_dtype(kind).block)
             source = (piece.T if stored.transposed else piece).reshape(-1, items)
             if start + len(source) > len(rows):
                 expected = f"one layer of a model of its sizes has {list(destination.shape)}"
                 raise UserError(f"{self.path}: {name} is {list(stored.info.shape)}, and {expected}")
-            copy_converted(source, kind, rows[start : start + len(source)], dtype, stored.added)
+            own = rows[start : start + len(source)]
+            if scale is None:
+                copy_converted(source, kind, own, dtype, stored.added)
+            else:
+                scale.fill(source, kind, own, dtype)
             start += len(source)
             self._release(piece)
         rows[start:] = 0

@@ -17,9 +17,10 @@ import numpy as np
 from lispgpt.base.dtypes import DTYPES
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
-from lispgpt.runtime.checkpoints.base import Checkpoint, MappedFile
+from lispgpt.runtime.checkpoints.base import Checkpoint
 from lispgpt.runtime.checkpoints.gguf_positions import FREQUENCIES, LONG, SHORT
 from lispgpt.runtime.checkpoints.gguf_settings import config_of, rows_of
+from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 from lispgpt.runtime.checkpoints.mapped_folder import assemble, read_settings
 from lispgpt.runtime.checkpoints.numbers import widened
 from lispgpt.runtime.checkpoints.safetensors_file import Stored

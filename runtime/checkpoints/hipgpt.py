@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, MappedFile, StoredTensor, TensorInfo
+from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
+from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 
 _LAYER = ("qkv-w", "proj-w", "fc-w", "out-w", "qkv-b", "proj-b", "fc-b", "out-b", "ln1-w", "ln1-b", "ln2-w", "ln2-b")
 

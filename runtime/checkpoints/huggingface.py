@@ -24,9 +24,10 @@ from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.json_files import read_json
 from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
-from lispgpt.runtime.checkpoints.mapped_folder import assemble, read_settings
+from lispgpt.runtime.checkpoints.mapped_folder import QUANTIZATION, assemble, check_readable, read_settings
 from lispgpt.runtime.checkpoints.numbers import CHUNK
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, has_config, read_safetensors, write_safetensors
+from lispgpt.runtime.checkpoints.scaled import with_scales
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 
@@ -69,6 +70,7 @@ def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
     if names is not None:
         config = read_settings(folder / CONFIG, data, names)
         stored = _read_weights(folder, None if path.is_dir() else path, names.prefix)
+        stored = with_scales(folder, stored, data.get(QUANTIZATION))
         return assemble(
             folder, names, config, _without_guessing(stored, config.get("layers", 1), data.get(GUESSING) or 0)
         )
@@ -206,6 +208,7 @@ def _piece(folder: Path, part: Part, shape: Shape, stored: dict[str, Stored]) ->
     if part.stored_name not in stored:
         raise UserError(f"{folder}: tensor {part.stored_name!r} is missing; config.json asks for {shape.layers} layers")
     found, wanted = stored[part.stored_name], part.stored_shape
+    check_readable(folder, part.stored_name, found)
     if found.array.shape != wanted:
         has = f"tensor {part.stored_name!r} has shape {found.array.shape}"
         raise UserError(f"{folder}: {has}, where config.json's sizes need {wanted}")

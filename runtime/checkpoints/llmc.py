@@ -14,8 +14,9 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.runtime.checkpoints.architecture import holds
-from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, MappedFile, StoredTensor, TensorInfo
+from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 
 MAGIC = 20240326
 HEADER_BYTES = 1024

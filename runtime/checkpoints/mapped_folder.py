@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base import config_json
-from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, DTYPES, FLOATS_OF_8_BITS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import MOST, FolderMap, Pattern
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
+from lispgpt.runtime.checkpoints.scaled import is_scaled
 
 NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 INFINITE = {"__float__": "Infinity"}
 """How transformers writes what JSON has no word for."""
+QUANTIZATION = "quantization_config"
 OTHER_BLOCKS = "q8_0"
 """What blocks that no kernel reads become: exact to a 254th of the largest of 32 numbers."""
 
@@ -35,9 +37,9 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
     texts = data.get("text_config")
     data = _with_scaling({**data, **(texts if isinstance(texts, Mapping) else {})})
     config_json.check(path, data, [key for setting in names.config.values() for key in setting.keys])
-    for key, allowed in {**names.requires, "quantization_config": (None,)}.items():
+    for key, allowed in {**names.requires, QUANTIZATION: (None,)}.items():
         value = _at(data, key)
-        if value is not None and value not in allowed:
+        if value is not None and value not in allowed and not (key == QUANTIZATION and is_scaled(value)):
             wanted = " or ".join("none" if a is None else repr(a) for a in allowed)
             said = repr(value) if len(repr(value)) < 100 else repr(value)[:80] + " …"
             raise UserError(f"{path}: {key} is {said}, and the program is for {wanted} alone")
@@ -100,6 +102,8 @@ def assemble(
         missing = [piece for piece in wanted if piece not in stored]
         if missing and len(missing) < len(wanted):
             raise UserError(f"{folder}: tensor {missing[0]!r} is missing; {said} asks for {layers} layers")
+        for piece in () if missing else wanted:
+            check_readable(folder, piece, stored[piece])
         if wanted and not missing:
             used.update(wanted)
             tensors[name] = _tensor(folder, name, patterns, [stored[p] for p in wanted], own, name in names.some)
@@ -115,6 +119,13 @@ def assemble(
     made = MappedCheckpoint(format, folder, config, files.values(), tensors)
     made.notice = _notice(folder, tensors, config)
     return made
+
+
+def check_readable(folder: Path, name: str, tensor: Stored) -> None:
+    """UserError for a tensor of a type whose numbers are not known here."""
+    if tensor.dtype not in DTYPES:
+        known = ", ".join(dtype.safetensors for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None)
+        raise UserError(f"{folder}: tensor {name!r} is of type {tensor.dtype}, which is not read here; {known} are")
 
 
 def _notice(path: Path, tensors: Mapping[str, StoredTensor], config: Mapping[str, Any]) -> str:
@@ -164,7 +175,7 @@ def _tensor(
     alike = all(shape[1:] == shapes[0][1:] for shape in shapes)
     same = all(sum(s[0] for s in shapes[i : i + each]) == rows for i in range(0, len(pieces), each))
     kinds = {piece.dtype for piece in pieces}
-    mixed = len(kinds) > 1 and any(find_dtype(kind).block > 1 for kind in kinds)
+    mixed = len(kinds) > 1 and any(find_dtype(kind).block > 1 or kind in FLOATS_OF_8_BITS for kind in kinds)
     if not alike or not same or (len(kinds) > 1 and not mixed) or len({piece.added for piece in pieces}) > 1:
         raise UserError(f"{folder}: the tensors that are {name!r} differ in shape or type")
     several = each // len(patterns) if patterns[0].name.count("*") > 1 else 1
@@ -173,7 +184,8 @@ def _tensor(
     shape = (layers, *extents) if layers else extents
     info = TensorInfo(shape, "f32" if mixed else dtype, bool(layers), tuple(own) if some else None)
     each_dtype = tuple(piece.dtype for piece in pieces)
-    return StoredTensor(info, tuple(piece.array for piece in pieces), turned, pieces[0].added, each_dtype)
+    scales = tuple(piece.scales for piece in pieces)
+    return StoredTensor(info, tuple(piece.array for piece in pieces), turned, pieces[0].added, each_dtype, scales)
 
 
 def _block_type(tensor: StoredTensor) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, FLOATS_OF_8_BITS, MODEL_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.json_files import parse_json
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
@@ -35,7 +35,7 @@ from lispgpt.runtime.checkpoints.safetensors_file import (
 
 FORMAT = "safetensors"
 SLICE = re.compile(r"(?P<stack>.*)(?<![^.])(?P<layer>0|[1-9][0-9]*)\.(?P<name>.+)")
-READABLE = ("f64", "f32", "f16", "bf16", "i32")
+READABLE = ("f64", "f32", "f16", "bf16", *FLOATS_OF_8_BITS, "i32")
 
 
 def recognises(path: Path, head: bytes) -> bool:

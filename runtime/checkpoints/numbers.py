@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.dtypes import DTYPES, FLOATS_OF_8_BITS, find_dtype
 from lispgpt.runtime.checkpoints.blocks import widened
 
 CHUNK = 1 << 17
@@ -71,9 +72,25 @@ def converted(block: np.ndarray, source: str, target: str) -> np.ndarray:
         block = widened(block, source)
     elif source == "bf16":
         block = bf16_to_f32(block)
+    elif source in FLOATS_OF_8_BITS:
+        block = floats_of_8_bits(source)[block]
     elif source != "f32":
         block = block.astype(np.float32)
     return f32_to_bf16(block) if target == "bf16" else block
+
+
+@cache
+def floats_of_8_bits(kind: str) -> np.ndarray:
+    """The f32 value of each pattern, [256]."""
+    patterns = np.arange(256)
+    mantissa_bits, bias = (3, 7) if kind == "f8e4m3" else (2, 15)
+    exponent, mantissa = (patterns & 0x7F) >> mantissa_bits, patterns & ((1 << mantissa_bits) - 1)
+    share = mantissa / (1 << mantissa_bits)
+    size = np.where(exponent > 0, np.ldexp(1 + share, exponent - bias), np.ldexp(share, 1 - bias))
+    limit = DTYPES[kind].smallest_nonfinite or 0
+    largest = np.nan if kind == "f8e4m3" else np.where(mantissa > 0, np.nan, np.inf)
+    values: np.ndarray = np.where((patterns & 0x7F) >= limit, largest, size) * np.where(patterns < 128, 1, -1)
+    return values.astype(np.float32)
 
 
 def copy_converted(

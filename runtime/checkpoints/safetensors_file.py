@@ -18,7 +18,8 @@ from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import parse_json
-from lispgpt.runtime.checkpoints.base import MappedFile
+from lispgpt.runtime.checkpoints.mapped_file import MappedFile
+from lispgpt.runtime.checkpoints.scales import Scales
 
 MODEL = "model.safetensors"
 POINTER = b"version https://git-lfs"
@@ -33,7 +34,7 @@ class Stored:
     """A tensor as it lies in a mapped file; dtype is a float's, blocks' or i32, or another type's safetensors name.
 
     rearranged: the tensor's shape, where the array has its rows in more dimensions.  added: what the values are larger
-    by than the tensor's.
+    by than the tensor's.  scales: what 8-bit floats are multiplied by.
     """
 
     file: MappedFile
@@ -41,6 +42,7 @@ class Stored:
     dtype: str
     rearranged: tuple[int, ...] = ()
     added: float = 0.0
+    scales: Scales | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

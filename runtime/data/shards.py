@@ -14,7 +14,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
-from lispgpt.runtime.checkpoints.base import MappedFile
+from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 
 HEADER_BYTES = 1024
 SHORT, LONG = (20240520, 1, np.dtype("<u2")), (20240801, 7, np.dtype("<u4"))
