@@ -22,6 +22,9 @@ from lispgpt.passes.states import State
 
 FOLDER = Path(__file__).parent
 
+MOST = 1 << 16
+"""Of whole numbers among options, but for those that are usually large."""
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -72,7 +75,8 @@ def make_pass(cls: type[Pass], options: dict[str, Any]) -> Pass:
             choices = ", ".join(sorted(known)) or "none"
             raise UserError(f"pass {cls.name} has no option {key!r} (its options: {choices})")
         kind = known[key].type
-        values[known[key].name] = _parse_option(cls.name, key, getattr(kind, "__name__", str(kind)), value)
+        name, usual = getattr(kind, "__name__", str(kind)), known[key].default
+        values[known[key].name] = _parse_option(cls.name, key, name, value, usual)
     return cls(**values)
 
 
@@ -80,11 +84,18 @@ def _print_option(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parse_option(pass_name: str, key: str, kind: str, value: Any) -> Any:
+def _parse_option(pass_name: str, key: str, kind: str, value: Any, usual: Any) -> Any:
+    """usual: the option's value where none is given, which says whether it may be 0, and what would be out of all
+    proportion."""
     text = _print_option(value)
     try:
         if kind == "bool":
             return {"true": True, "false": False, "1": True, "0": False}[text]
-        return {"int": int, "float": float, "str": str}[kind](text)
+        found = {"int": int, "float": float, "str": str}[kind](text)
     except (KeyError, ValueError):
-        raise UserError(f"pass {pass_name}: option {key} wants {kind}, not {text!r}") from None
+        raise UserError(f"pass {pass_name}: option {key} wants {kind}, not {text!r:.60}") from None
+    if isinstance(found, int) and isinstance(usual, int):
+        least, most = min(1, usual), max(MOST, 64 * usual)
+        if not least <= found <= most:
+            raise UserError(f"pass {pass_name}: option {key} is {text:.60}, and should be from {least} to {most:,}")
+    return found

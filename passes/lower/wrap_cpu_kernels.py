@@ -11,6 +11,7 @@ Ensures: kernels that differ only in how many rows their buffers have share a bo
 
 from __future__ import annotations
 
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
@@ -24,7 +25,18 @@ class WrapCpuKernels(Pass):
         bodies: dict[str, str] = {}
         for op in operations(module.body):
             if op.name == "llvm.func" and "kernel" in op.attributes:
+                _check_arguments(op)
                 _wrap(module, op, bodies)
+
+
+def _check_arguments(kernel: ir.Operation) -> None:
+    """UserError where they are others than earlier passes give a kernel."""
+    kinds = [str(argument.type) for argument in kernel.regions[0].blocks[0].arguments]
+    if kinds[:1] != ["i64"] or any(kind != "!llvm.ptr" for kind in kinds[1:]):
+        raise UserError(
+            f"kernel {symbol_of(kernel)!r} takes ({', '.join(kinds)}), and should take a block's number and bare "
+            "pointers: number-blocks and convert-func-to-llvm{use-bare-ptr-memref-call-conv=true} make them"
+        )
 
 
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:

@@ -44,6 +44,7 @@ from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.kernels.updates import update_of
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.schedule.kernel_parts import ENDS
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu, Target
 
 ACROSS, ROWS_EACH, FEWEST_ROWS = 32, 16, 64
@@ -58,6 +59,7 @@ class ScheduleGeneric(Pass):
     points: of loops that one call of a CPU's kernel runs through, as far as there are so many.  long_sum: the fewest
     elements of a sum that a subgroup divides."""
 
+    starts_from = (PLACED,)
     kind: str = ""
     threads: int = 256
     points: int = 16384

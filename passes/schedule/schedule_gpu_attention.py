@@ -46,6 +46,7 @@ from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 MANY = 4
@@ -58,6 +59,7 @@ class ScheduleGpuAttention(Pass):
     the last of many, so that they see much, and each block has a core of its own.
     unroll: positions that a lane has in flight."""
 
+    starts_from = (PLACED,)
     subgroups: int = 4
     unroll: int = 4
 

@@ -25,6 +25,7 @@ from lispgpt.passes.kernels.products import Product, unscheduled_products, with_
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.team import Team, tree
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 SECTOR = 32
@@ -36,6 +37,7 @@ class ScheduleGpuColumnContractions(Pass):
     """rows: the most rows of x that a block takes.  threads: of a block.  loads: vectors of w under way in a thread.
     staged_bytes: the most of x to keep in shared memory."""
 
+    starts_from = (PLACED,)
     rows: int = 4
     threads: int = 256
     loads: int = 4

@@ -31,6 +31,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
 from lispgpt.passes.kernels.views import depends_only_on
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 MOST_CHUNKS = 8
@@ -46,6 +47,7 @@ class ScheduleGpuContractions(Pass):
     lane holds before the row is split.  rows_each: rows of w that a subgroup loads at once.  blocks_per_core: how many
     blocks share a core where w has so many rows that subgroups loop over them."""
 
+    starts_from = (PLACED,)
     rows: int = 4
     subgroups: int = 8
     chunks: int = 4

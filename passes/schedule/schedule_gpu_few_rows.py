@@ -24,6 +24,7 @@ from lispgpt.passes.kernels.few_rows_division import Division, Share
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable
 from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 MOST_VECTORS = 24
@@ -42,6 +43,7 @@ class ScheduleGpuFewRows(Pass):
     0: as many as an instruction has, -1: by what a core has to load.  blocks_per_core: how many share a core where
     they loop.  ahead: the most vectors of x that a lane is made to load before the first is multiplied."""
 
+    starts_from = (PLACED,)
     least_rows: int = 2
     most_rows: int = 16
     parts: int = 2

@@ -28,6 +28,7 @@ from lispgpt.passes.kernels.row_runs import RowRuns
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
 from lispgpt.passes.model.column_sums import column_sum
 from lispgpt.passes.model.kernel_groups import is_inline
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 EARLY = 2
@@ -39,6 +40,7 @@ class ScheduleGpuRows(Pass):
     """threads: the most threads of one block; of one with several rows, `shared`, where there are `many` at least.
     beside: the most of one whose row is long, where there are rows enough for several blocks beside each other."""
 
+    starts_from = (PLACED,)
     threads: int = 1024
     beside: int = 512
     shared: int = 256

@@ -31,6 +31,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.updates import Update, update_of
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 
@@ -39,6 +40,7 @@ class ScheduleGpuScatters(Pass):
     """blocks: of a core, by which the places are divided.  threads: of a block, at most.  each: rows whose places a
     thread looks at in one window.  together: rows that are loaded before the first of them is added."""
 
+    starts_from = (PLACED,)
     blocks: int = 4
     threads: int = 256
     each: int = 16

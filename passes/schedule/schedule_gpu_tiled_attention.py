@@ -42,6 +42,7 @@ from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 AHEAD_WORDS = 120
@@ -64,6 +65,7 @@ class ScheduleGpuTiledAttention(Pass):
     copies' warpgroup subgroups.  stages: such tiles of a team.
     """
 
+    starts_from = (PLACED,)
     rows: int = 64
     subgroups: int = 4
     keys: int = 32

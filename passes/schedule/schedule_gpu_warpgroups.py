@@ -33,6 +33,7 @@ from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.kernels.tile_shares import lend_memory
 from lispgpt.passes.kernels.warpgroup_product import WarpgroupProduct
 from lispgpt.passes.model.row_moments import find_moments, moment_of
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, has_groups, tilings
@@ -43,6 +44,7 @@ class ScheduleGpuWarpgroups(Pass):
     """least_rows: the fewest rows of x to treat this way.  rows, outputs, warpgroups, splits, pair: of a `Tiling`;
     0: by cost.  shared: whether blocks may share the k of all tiles."""
 
+    starts_from = (PLACED,)
     least_rows: int = 16
     rows: int = 0
     outputs: int = 0

@@ -25,6 +25,7 @@ from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.team import Alone, vector_ranges
 from lispgpt.passes.model.kernel_groups import is_inline, root_kind, row_shape
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Target
 
 COMPUTED = ("linalg.generic", "linalg.reduce", "linalg.softmax")
@@ -34,6 +35,7 @@ COMPUTED = ("linalg.generic", "linalg.reduce", "linalg.softmax")
 class ScheduleRows(Pass):
     """rows_per_block: rows that one block computes, one after another."""
 
+    starts_from = (PLACED,)
     rows_per_block: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:

@@ -51,7 +51,7 @@ def serialized_objects(module: ir.Module, format_: str) -> bytes:
     for op in module.body.operations:
         if op.operation.name == "gpu.binary":
             return object_bytes(str(op.operation.attributes["objects"][0]))
-    raise InternalError("the module has no gpu.module to make code of")
+    raise UserError("no kernel is left to make code of: the pipeline lacks collect-gpu-kernels, or lowers none")
 
 
 def _check_resolved(module: ir.Module) -> None:

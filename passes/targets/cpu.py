@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lispgpt.base import host, scratch
 from lispgpt.base.errors import UserError
@@ -124,12 +124,29 @@ def _executor(chip: str) -> bytes:
         return _object(module, chip)
 
 
+def _check_lowered(module: ir.Module) -> None:
+    """UserError where a pipeline has left ops of which LLVM knows nothing."""
+    left: list[str] = []
+
+    def look(op: Any) -> ir.WalkResult:
+        name = op.operation.name
+        if not name.startswith("llvm.") and name != "builtin.module":
+            left.append(name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    if left:
+        names = ", ".join(dict.fromkeys(left[:5]))
+        raise UserError(f"the pipeline leaves {len(left)} ops that are not LLVM's: {names}; it lacks a pass for these")
+
+
 def _object(module: ir.Module, chip: str) -> bytes:
     """LLVM's for a chip; "" is this machine's own.
 
     A function that names a chip and no features would have this machine's beside the chip's: code for x86-64-v3 with
     instructions of AVX-512, and for a chip with more than this machine none at all.
     """
+    _check_lowered(module)
     defined = [op for op in operations(module.body) if op.name == "llvm.func" and list(op.regions[0].blocks)]
     for function in defined if chip else ():
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)

@@ -1,0 +1,63 @@
+"""Pipelines that lack passes, have them in another order, or with options out of range: one error, and no bug of ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, compile_request
+from lispgpt.compiler.request import Request
+from lispgpt.pipelines.pipeline_file import pipeline_path
+
+PROGRAM = "(weights (w [4 4]))(entry f [(x [2 4] f32)] (+ 1.0 (matmul-transposed x w)))"
+ROWS, PRODUCTS = "{:rows-per-block 4}", "{:outputs 48 :rows 16 :rows-tile 4"
+
+
+def compiled(folder: Path, text: str, target: str) -> None:
+    (folder / "p.lisp").write_text("(require nn)" + PROGRAM)
+    (folder / "mine.lisp").write_text(text)
+    compile_request(Request(folder / "p.lisp", target, pipeline=folder / "mine.lisp"), Observer())
+
+
+@pytest.mark.parametrize(
+    "target, passes, said",
+    [
+        ("cpu", "emit-plan", "the pipeline|emit-plan"),
+        ("cpu", "number-blocks", "should take a block's number and bare pointers"),
+        ("cpu", "destination-passing", "run destination-passing before it"),
+        ("cpu", "convert-arith-to-llvm", "leaves .* ops that are not LLVM's: arith"),
+        ("cpu", "convert-func-to-llvm", "not LLVM's: .*func"),
+        ("cpu", "finalize-memref-to-llvm", "not LLVM's"),
+        ("cuda:sm_90a", "destination-passing", "run destination-passing before it"),
+        ("cuda:sm_90a", "collect-gpu-kernels", "the pipeline lacks collect-gpu-kernels"),
+    ],
+)
+def test_a_pass_that_is_missing_is_one_error(tmp_path: Path, target: str, passes: str, said: str) -> None:
+    text = pipeline_path("cpu" if target == "cpu" else "gpu").read_text()
+    with pytest.raises(UserError, match=said):
+        compiled(tmp_path, re.sub(rf"\(pass {passes}( {{[^}}]*}})?\)", "", text), target)
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        (ROWS, "{:rows-per-block 0}", "option rows-per-block is 0, and should be from 1 to"),
+        (PRODUCTS, "{:outputs 1000000000 :rows 16 :rows-tile 4", "option outputs is 1000000000"),
+        (PRODUCTS, "{:outputs 48 :rows -1 :rows-tile 4", "option rows is -1"),
+        (PRODUCTS, '{:outputs "many" :rows 16 :rows-tile 4', "option outputs wants int, not 'many'"),
+    ],
+)
+def test_an_option_out_of_range_is_one_error(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = pipeline_path("cpu").read_text()
+    assert old in text
+    with pytest.raises(UserError, match=said):
+        compiled(tmp_path, text.replace(old, new, 1), "cpu")
+
+
+def test_a_pipeline_backwards_is_one_error(tmp_path: Path) -> None:
+    calls = re.findall(r"\(pass [^()]*\)", pipeline_path("cpu").read_text())
+    with pytest.raises(UserError, match="run plan-arena before it|cannot run here|pass .* failed"):
+        compiled(tmp_path, f"(pipeline p (stage one {' '.join(reversed(calls))}))", "cpu")
