@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from lispgpt.runtime.devices.base import INPUT_BYTES, RUNS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.held_weights import HeldWeights
 from lispgpt.runtime.making import Making
+from lispgpt.runtime.owning import OwnLock
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.beside import beside
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
@@ -59,7 +59,7 @@ class Session:
         self._unread: deque[Callable[[], np.ndarray]] = deque()
         self._told: dict[str, int] = {}
         self.reached, self.making = Reached(device), Making(self._make)
-        self._lock = threading.RLock()
+        self.lock = OwnLock()
         self.holder: object = None
         try:
             self._load(artifact, artifact.plan, "")
@@ -114,8 +114,8 @@ class Session:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Within this, only the calling thread may use the session and its device."""
-        with self._lock:
+        """Within this, only the calling thread may use the session and its device, in the process that opened it."""
+        with self.lock:
             self.device.enter()
             yield
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,7 +21,7 @@ from lispgpt.compiler.present import matching_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.plan.artifact import Artifact, load_artifact
+from lispgpt.runtime.plan.artifact import Artifact, attach_signature, load_artifact
 from lispgpt.runtime.session import Session
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
@@ -227,3 +228,23 @@ def test_code_for_a_level_wants_a_cpu_of_that_level(saved: Path, monkeypatch: py
     with pytest.raises(UserError, match="this CPU has no avx512bw"):
         path = tampered(saved, lambda m: m.update(target="cpu:x86-64-v4", host=""))
         matching_artifact(path, load_artifact(path), None)
+
+
+def test_equal_artifacts_have_equal_bytes(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = load_artifact(saved)
+    artifact.save(tmp_path / "one.lgpt")
+    monkeypatch.setattr(time, "localtime", lambda *_: time.gmtime(1_700_000_000))
+    artifact.save(tmp_path / "two.lgpt")
+    assert (tmp_path / "one.lgpt").read_bytes() == (tmp_path / "two.lgpt").read_bytes()
+
+
+def test_signing_reads_what_the_artifact_names_alone(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "more.lgpt"
+    path.write_bytes(saved.read_bytes())
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb", bytes(1 << 26))
+    attach_signature(path, b"{}")
+    assert path.stat().st_size < saved.stat().st_size + 10_000
+    with zipfile.ZipFile(path) as archive:
+        assert "bomb" not in archive.namelist() and archive.read("signature.json") == b"{}"
+    assert load_artifact(path).code == load_artifact(saved).code

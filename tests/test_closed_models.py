@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,32 @@ def test_a_text_of_a_closed_model_does_not_go_on() -> None:
     for _ in range(2):
         with pytest.raises(UserError, match="the model was closed"):
             next(iter(text))
+    for use in (lambda: model.generate([3, 5]), lambda: model.logits([3]), lambda: model.session):
+        with pytest.raises(UserError, match="the model was closed"):
+            list(use())  # type: ignore[no-untyped-call]
+    model.close()
     with model:
         assert next(iter(model.generate([3, 5], max_new_tokens=1, greedy=True))) == first, "it is opened again"
+
+
+def test_a_model_in_a_forked_process_says_so() -> None:
+    """The threads that run kernels are not in the child: it would wait for them for good."""
+    with lispgpt.load(ROOT / "examples" / "gpt2_generate.lisp", ROOT / "examples" / "models" / "austen") as model:
+        expected = list(model.generate([3, 5], max_new_tokens=3, greedy=True))
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                list(model.generate([3, 5], max_new_tokens=3, greedy=True))
+            except BaseException as error:
+                os.write(write, str(error).encode())
+            model.close()
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as said:
+            assert "load it in each process" in said.read()
+        assert os.waitpid(child, 0)[1] == 0
+        assert list(model.generate([3, 5], max_new_tokens=3, greedy=True)) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
-from lispgpt.base.reading import check_ordinary
+from lispgpt.base.reading import LARGEST, check_ordinary
 
 DAMAGED = (
     ValueError,
@@ -27,6 +27,9 @@ DAMAGED = (
     zlib.error,
 )
 """What numpy and the libraries under it raise for files that are not as they should be."""
+
+MOST_PACKED = 64
+"""Bytes that one of a file stands for at most, of arrays larger than LARGEST."""
 
 MOST_SHOWN = 64
 """Numbers of a result that are printed."""
@@ -56,13 +59,22 @@ def _read(name: str, value: str) -> np.ndarray:
             return loaded
         with loaded:
             if name in loaded.files or len(loaded.files) == 1:
-                array: np.ndarray = loaded[name if name in loaded.files else loaded.files[0]]
+                member = name if name in loaded.files else loaded.files[0]
+                _check_size(path, loaded.zip, member)
+                array: np.ndarray = loaded[member]
                 return array
             raise UserError(f"{path} has no array {name!r}; it has {', '.join(loaded.files) or 'none'}")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except DAMAGED as error:
         raise UserError(f"{path} is no numpy file: {error}") from error
+
+
+def _check_size(path: Path, archive: zipfile.ZipFile, name: str) -> None:
+    """UserError for an array that is packed into much less than it is."""
+    info = next(found for found in archive.infolist() if found.filename in (name, f"{name}.npy"))
+    if info.file_size > max(LARGEST, MOST_PACKED * path.stat().st_size):
+        raise UserError(f"{path}: its array {name!r} has {info.file_size:,} bytes, which the file is too small for")
 
 
 def _from_json(name: str, value: str) -> np.ndarray:

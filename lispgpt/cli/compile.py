@@ -67,7 +67,7 @@ def compile_(
         else:
             write_text(output, text)
         return
-    started = time.time()
+    started = time.monotonic()
     with new_context():
         evaluated = evaluate_request(request)
         if is_program(evaluated):
@@ -81,7 +81,7 @@ def compile_(
     launches = max((len(e.launches) for e in artifact.plan.entries), default=0)
     click.echo(
         f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "
-        f"{len(artifact.code):,} bytes of code{own}, in {time.time() - started:.2f} s",
+        f"{len(artifact.code):,} bytes of code{own}, in {time.monotonic() - started:.2f} s",
         err=True,
     )
     if report:

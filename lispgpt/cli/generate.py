@@ -92,7 +92,7 @@ class Timing:
     tokens: int = 0
 
     def saw(self, tokens: int) -> None:
-        now = time.time()
+        now = time.monotonic()
         self.first, self.last, self.tokens = self.first or now, now, self.tokens + tokens
 
     @property
@@ -113,12 +113,12 @@ def generate(
     if doubt := tokenizer_doubt(model.tokenizer, model.session.config.get("vocab")):
         click.echo(doubt, err=True)
     _say_what_is_cut(texts)
-    loaded, timing = time.time(), Timing()
+    loaded, timing = time.monotonic(), Timing()
     _print_texts(model, texts, given, prompts.batch, timing, options)
     _say_what_was_left_behind(texts)
     if options["profile"]:
         _profile(texts[-1].generator)
-    first = timing.first or time.time()
+    first = timing.first or time.monotonic()
     told = {
         "compile_s": times["compiled"] - times["run"],
         "load_s": loaded - times["compiled"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-STARTED = time.time()
+STARTED = time.monotonic()
 
 import codecs  # noqa: E402
 import difflib  # noqa: E402

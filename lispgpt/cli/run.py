@@ -81,7 +81,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     Programs and artifacts are code: they run with your rights.  Artifacts run that you compiled here, and those that a
     key you listed has signed (lispgpt sign --help).
     """
-    started = time.time()
+    started = time.monotonic()
     given = find_given(program, options["checkpoint"])
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
@@ -107,7 +107,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         source = found
     if options["arguments"]:
         raise click.UsageError("only a program with a `main` takes arguments")
-    compiled = time.time()
+    compiled = time.monotonic()
     tokenizer = tokenizers.find(given.weights, options["tokenizer_path"])
     chosen = {name: options[name] for name in ("threads", "check", "trace")}
     chosen |= {

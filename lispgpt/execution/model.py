@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -26,6 +25,7 @@ from lispgpt.runtime.every_position import every_logits, rows_for
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.near_ties import NearTies
 from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
+from lispgpt.runtime.owning import Opening
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.room import check_room
@@ -70,9 +70,10 @@ class Model:
         self._name = str(self._request.program) if self._request else name
         self._session: Session | None = None
         self._near_ties: NearTies | None = None
-        self._opening = threading.RLock()
+        self._opening = Opening()
 
     def __enter__(self) -> Model:
+        self._opening.closed = False
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,9 +83,9 @@ class Model:
         return f"<{type(self).__name__} {self._name} on {self._device or 'its target'}>"
 
     def close(self) -> None:
-        """Free the device's memory."""
-        with self._opening:
-            if self._session is not None:
+        """Free the device's memory; the model can be used again within another `with`, and not otherwise."""
+        with self._opening.closing(None if self._session is None else self._session.lock) as there:
+            if there and self._session is not None:
                 with self._session.alone():
                     self._session.close()
                 self._session = self._near_ties = None

@@ -95,11 +95,10 @@ class Artifact:
     def save(self, path: str | Path) -> None:
         """Write a zip; an existing file is replaced only when all of it is written."""
         with replacing(Path(path)) as file, zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(MANIFEST, self.manifest())
-            for name, data in {self.code_name: self.code, **self._named_objects()}.items():
-                archive.writestr(name, data)
-            for name, text in self.sources.items():
-                archive.writestr(f"source/{name}", text)
+            members = {MANIFEST: self.manifest(), self.code_name: self.code, **self._named_objects()}
+            members |= {f"source/{name}": text.encode() for name, text in self.sources.items()}
+            for name, data in members.items():
+                archive.writestr(zipfile.ZipInfo(name), data)  # of no time: equal artifacts have equal bytes
 
     def _named_objects(self) -> dict[str, bytes]:
         return {f"objects/{number}": data for number, data in enumerate(self.objects)}
@@ -161,16 +160,27 @@ def load_artifact(path: Path) -> Artifact:
 
 
 def attach_signature(path: Path, signature: bytes) -> None:
-    """Put a signature into an artifact's zip or folder, in place of the one that is there."""
+    """Put a signature into an artifact's zip or folder, in place of the one that is there.
+
+    path: of what `load_artifact` has read.  What the artifact does not name goes away.
+    """
     if path.is_dir():
         with replacing(path / SIGNATURE) as file:
             file.write(signature)
         return
     with replacing(Path(path)) as file, zipfile.ZipFile(path) as old, zipfile.ZipFile(file, "w") as archive:
-        for name in old.namelist():
-            if name != SIGNATURE:
-                archive.writestr(name, old.read(name))
-        archive.writestr(SIGNATURE, signature)
+        names = {MANIFEST, *_named(parse_json(path / MANIFEST, old.read(MANIFEST)))}
+        for info in old.infolist():
+            if info.filename in names or info.filename.startswith("source/"):
+                if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
+                    raise UserError(f"{path} is damaged: its {info.filename} is packed, which artifacts are not")
+                archive.writestr(zipfile.ZipInfo(info.filename), old.read(info))
+        archive.writestr(zipfile.ZipInfo(SIGNATURE), signature)
+
+
+def _named(manifest: Mapping[str, Any]) -> list[str]:
+    """The members that a manifest, which was read before, says are code."""
+    return [manifest["device_code"], *manifest.get("objects", {})]
 
 
 def _misshapen(manifest: Mapping[str, Any]) -> str | None:

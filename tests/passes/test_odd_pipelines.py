@@ -1,4 +1,4 @@
-"""Pipelines that lack passes, have them in another order, or with options out of range: one error, and no bug of ours."""
+"""Pipelines that lack passes, have them in another order, or options out of range: one error, and no bug of ours."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def test_an_option_out_of_range_is_one_error(tmp_path: Path, old: str, new: str,
 
 def test_a_pipeline_backwards_is_one_error(tmp_path: Path) -> None:
     calls = re.findall(r"\(pass [^()]*\)", pipeline_path("cpu").read_text())
-    with pytest.raises(UserError, match="run plan-arena before it|cannot run here|pass .* failed"):
+    with pytest.raises(UserError, match=r"run plan-arena before it|cannot run here|pass .* failed"):
         compiled(tmp_path, f"(pipeline p (stage one {' '.join(reversed(calls))}))", "cpu")
