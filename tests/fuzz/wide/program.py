@@ -240,7 +240,8 @@ def written(made: Wide) -> str:
             dims = [_dim(size, symbols, rng) for size in n.shape]
             inputs.append(f"({n.name} [{' '.join(dims)}] {n.dtype})")
     used = {w for n in nodes for w in re.findall(r"[\w-]+", n.text)}
-    lines += [f for f in m.functions if f.split()[1] in used]
+    functions = [f for f in m.functions if f.split()[1] in used]
+    lines += functions
     text: dict[Node, str] = {}
     bound: list[str] = []
     readers = {n: [(other, i) for other in nodes for i, p in enumerate(other.parents) if p is n] for n in nodes}
@@ -259,6 +260,8 @@ def written(made: Wide) -> str:
         bound += [f"{n.name} {whole}"]
         text[n] = n.name
     results = {name: text[n] for name, n in made.results.items()}
+    read = {w for line in (*functions, *bound, *results.values()) for w in re.findall(r"[\w-]+", line)}
+    made.by = [n for n in made.by if n.name in read]  # a layer's function need not read all of its weights
     if made.by:
         names = " ".join(f"(whole {n.name})" if n.kind == "layers" else n.name for n in made.by)
         bound.append(f"slopes (gradients {text[made.loss]} [{names}])")  # type: ignore[index]
