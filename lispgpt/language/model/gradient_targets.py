@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import RESHAPES, captured_values, defining_op, shape_of, viewed
+from lispgpt.ir.structure import RESHAPES, defining_op, shape_of, viewed
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, shapes
 from lispgpt.language.model.blocks import is_in_blocks
+from lispgpt.language.model.written_out import sources_of
 from lispgpt.language.reader.forms import Form, List, Vector, show
 
 WINDOWS = RESHAPES | {"tensor.extract_slice"}
@@ -37,7 +38,7 @@ def targets_of(evaluator: Evaluator, targets: Any, loss: ir.Value, form: Form) -
         evaluator.site.fail(message, form)
     values = [_value_of(evaluator, target, form) for target in given]
     found = [Target(value, viewed(value, WINDOWS)) for value in values]
-    sources = _sources(loss)
+    sources = sources_of(loss)
     for number, (target, made) in enumerate(zip(given, found, strict=True)):
         if made.whole not in sources and not isinstance(target, WeightReference):
             place = _place_of(form, number, len(given))
@@ -54,17 +55,6 @@ def _value_of(evaluator: Evaluator, target: Any, form: Form) -> ir.Value:
     if not shapes.is_tensor(value) or not arithmetic.is_float(value.type):
         evaluator.site.fail(f"`gradients` differentiates by tensors of floats, and got {describe(target)}", form)
     return value
-
-
-def _sources(loss: ir.Value) -> set[ir.Value]:
-    """All that a value is computed from, itself included."""
-    found, waiting = {loss}, [loss]
-    while waiting:
-        op = defining_op(waiting.pop())
-        fresh = {*op.operands, *captured_values(op)} - found if op is not None else set()
-        found |= fresh
-        waiting.extend(fresh)
-    return found
 
 
 def _place_of(form: Form, number: int, count: int) -> Form:

@@ -23,6 +23,7 @@ from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with,
 from lispgpt.language.model.gradient_targets import targets_of
 from lispgpt.language.model.named_ops import is_contraction, made_generic
 from lispgpt.language.model.scattering import Scatter
+from lispgpt.language.model.written_out import write_out
 from lispgpt.language.reader.forms import Form
 
 SUMS = ("linalg.contract", "linalg.reduce arith.addf")
@@ -35,13 +36,15 @@ def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any
 
     A slice, a reshape or a layer `(w l)` is a window of what it is taken from: its gradient is that window of the
     whole's gradient, however often it is spelled.  A value that the loss is not computed from is an error, but for a
-    weight that `(all-weights)` lists: it has zeros, as what `stop-gradient` cuts off has.
+    weight that `(all-weights)` lists: it has zeros, as what `stop-gradient` cuts off has.  Loops of a known number of
+    rounds on the way are written out, and of a choice both sides are computed.
     """
     loss = tensors.of_scalar(evaluator, loss, form)
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
     targets = targets_of(evaluator, targets, loss, form)
-    found = _Backward(evaluator, form, loss, [target.whole for target in targets]).run()
+    loss, *wholes = write_out(evaluator, loss, [target.whole for target in targets], form)
+    found = _Backward(evaluator, form, loss, wholes).run()
     return tuple(target.window_of(evaluator, part, form) for target, part in zip(targets, found, strict=True))
 
 
@@ -189,6 +192,7 @@ class _Backward:
         again = [same_value(self.evaluator, a, self.form) if shapes.is_tensor(a) else a for a in arguments]
         before = len(operations(self.block))
         value = self.evaluator.call(function, again, self.form)
+        value, *_ = write_out(self.evaluator, value, [a for a in again if shapes.is_tensor(a)], self.form)
         ops = operations(self.block)[before:]
         self.active.update(new for old, new in zip(arguments, again, strict=True) if old in self.active)
         self._spread_activity(ops)
@@ -273,7 +277,12 @@ class _Backward:
 
     def _no_rule(self, op: ir.Operation, what: str) -> Exception:
         spans = self.evaluator.site.spans_of(op.location)
-        message = f"there is no gradient rule for `{what}`; (defgradient …) adds one"
+        told = {
+            "scf.while": "a loop whose rounds are counted when it runs",
+            "func.call": "a kernel or function that is called",
+            "linalg.generic": "an op with sums of its own",
+        }
+        message = f"there is no gradient rule for {told.get(what, f'`{what}`')}; (defgradient …) adds one"
         return self.evaluator.site.error(message, spans[-1] if spans else self.form)
 
 
