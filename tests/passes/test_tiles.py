@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import seeded
+from emulated_amd.running import Emulation
 from emulated_products import check, on_emulated_amd, on_emulated_cuda
 from random_products import RandomProduct, random_product
 from tile_programs import WAYS, Way, kernel_of, memory_of, plain
 
 from lispgpt.base.errors import UserError
 from lispgpt.cli.kernel_report import kernel_table
-from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit, evaluate_request
+from lispgpt.compiler.schedules import library_for
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.ir.structure import integers
 from lispgpt.passes import tile
 from lispgpt.passes.pipeline import Runner
 from lispgpt.passes.targets import find_target
@@ -23,6 +28,7 @@ from lispgpt.passes.tile.evaluate import reference
 from lispgpt.passes.tile.interpret import interpret
 from lispgpt.passes.tile.verify import verify
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.runtime.plan.artifact import load_artifact
 
 
 def sizes(rng: np.random.Generator) -> tuple[int, int, int]:
@@ -114,6 +120,64 @@ def test_a_dump_goes_back_in(name: str, tmp_path: Path) -> None:
             Runner(find_target(way.target)).run(module, pipeline.after(start).before(1))
             texts.append(str(module))
     assert texts[0] == texts[1] and "tile." not in texts[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201"])
+def test_matmul_at_a_real_size(target: str, tmp_path: Path) -> None:
+    """One text for all chips: numpy executes two blocks of a product of 4096 rows, columns and sums on each, and where
+    there is an emulator that runs single blocks, it does too."""
+    product, rng = plain(4096, 4096, 4096), seeded.rng()
+    pipeline = tmp_path / "all.lisp"
+    choice = '(pass choose-tiles {:use "matmul" :copies "bulk"})'
+    pipeline.write_text(pipeline_path("gpu").read_text().replace("(pass choose-tiles)", choice, 1))
+    request = Request(product.write(tmp_path), target, pipeline=pipeline)
+    values = product.values(rng)
+    x, w, bias = (values[name].astype(np.float64) for name in ("x", "w", "bias"))
+    with new_context(), ir.Location.unknown():
+        before = read_pipeline(pipeline)
+        stop = [call.name for call in before.calls].index("lower-tiles")
+        chip, program = find_target(target), evaluate_request(request)
+        Runner(chip, library=library_for(before, chip)).run(program.module, before.before(stop))
+        kernel = kernel_of(program.module)
+        verify(kernel, chip)
+        grid = integers(ir.DictAttr(kernel.attributes["tile"])["grid"])
+        blocks = [tuple(int(rng.integers(n)) for n in grid) for _ in range(2)]
+        (found,) = interpret(kernel, memory_of(kernel, values), rng, blocks)  # type: ignore[arg-type]
+    assert 0 < np.count_nonzero(~np.isnan(found)) <= 2 * (4096 // grid[0]) * (4096 // grid[1])
+    agrees(found, x, w, bias)
+    if target.startswith("rocm"):
+        artifact, _ = compile_request(request, Observer())
+        emulation = Emulation(artifact, {n: v if n == "bias" else bits_of(v) for n, v in values.items()})
+        (launch,) = artifact.plan.entries[0].launches
+        emulation.launch(launch, [(*blocks[0], 0)])
+        result = emulation.buffers[next(iter(artifact.plan.entries[0].results.values()))].view(np.float32)
+        agrees(result.reshape(4096, 4096), x, w, bias)
+
+
+def bits_of(values: np.ndarray) -> np.ndarray:
+    return (values.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def agrees(found: np.ndarray, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> None:
+    """Check the elements that were computed."""
+    known = ~np.isnan(found)
+    rows, columns = np.flatnonzero(known.any(1)), np.flatnonzero(known.any(0))
+    exact = x[rows] @ w[columns].T + bias[np.ix_(rows, columns)]
+    mine = known[np.ix_(rows, columns)]
+    error = np.linalg.norm((found[np.ix_(rows, columns)] - exact)[mine]) / np.linalg.norm(exact[mine])
+    assert error < 1e-6
+
+
+def test_products_are_measured_by_two_artifacts(tmp_path: Path) -> None:
+    tool = Path(__file__).parents[2] / "tools/bench_schedules.py"
+    given = ["--target", "cuda:sm_90a", "--products", "out-8", "--compile", str(tmp_path)]
+    subprocess.run([sys.executable, str(tool), *given], check=True, timeout=300)
+    names = {
+        path.stem: [facts.get("tiles") for facts in load_artifact(path).kernels.values()]
+        for path in tmp_path.glob("*.lgpt")
+    }
+    assert names == {"own": [None], "tiles": ["skinny"]}
 
 
 # ---- the language and the choice
