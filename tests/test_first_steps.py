@@ -117,3 +117,12 @@ def test_the_demo_does_not_contradict_itself(tmp_path: Path) -> None:
 
     assert "--temperature 0.7" in given() and "--seed 1" in given("--stats")
     assert "--temperature" not in given("--greedy") and "--seed" not in given("--greedy")
+
+
+def test_the_examples_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for code in (0, 1):
+        with pytest.raises(SystemExit) as ended:
+            main(["examples"])
+        assert ended.value.code == code
+    assert (tmp_path / "examples" / "models" / "austen" / "model.safetensors").is_file()

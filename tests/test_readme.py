@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from guide_pages import AFTER_README, TEXTS
 
 from lispgpt.cli.main import main
 from lispgpt.runtime.training.run_folder import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIRST = (ROOT / "README.md").read_text(encoding="utf-8")
+README = "\n".join([FIRST, *(TEXTS[name] for name in AFTER_README)])
+"""And the pages of the guide that go on from it."""
 COMMON = """
     the of and to a in was her it i that she he not be his had as with you for is but at have which my all so him on no
     this been they would were by very will from me or any could what there mr mrs
@@ -137,8 +140,8 @@ def test_the_passes_that_opt_is_shown_with_run_where_they_can(place: Path) -> No
 
 def test_the_commands_of_the_first_lines_run(place: Path, tmp_path: Path) -> None:
     """Those that are indented: the demo, here with what is installed already, and a checkpoint of the user's."""
-    commands = [line[4:] for line in README.splitlines() if line.startswith("    ") and "lispgpt run" in line]
-    assert commands and "    bash tools/demo" in README.splitlines()
+    commands = [line[4:] for line in FIRST.splitlines() if line.startswith("    ") and "lispgpt run" in line]
+    assert commands and "    bash tools/demo" in FIRST.splitlines()
     (tmp_path / "tools").mkdir()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / "tools" / "venv").write_text("")
@@ -178,5 +181,9 @@ def test_what_it_names_is_there() -> None:
     for path in re.findall(r"`((?:examples|passes|runtime|lispgpt|tools)/[\w./]+)`", README):
         if path != "passes/model/count_ops.py":
             assert (ROOT / path.rstrip("/")).exists(), path
-    assert len(README.splitlines()) < 370
+    for path in re.findall(r"\]\(((?!https:|#)[^)]+)\)", FIRST):
+        assert (ROOT / path).exists(), path
+    headings = re.findall(r"^## (.*)$", FIRST, re.MULTILINE)
+    assert re.findall(r"\]\(#([^)]+)\)", FIRST) == [heading.lower().replace(" ", "-") for heading in headings]
+    assert len(FIRST.splitlines()) <= 150
     assert all(len(line) <= 120 or line.startswith("|") for line in README.splitlines())

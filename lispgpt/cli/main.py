@@ -41,6 +41,7 @@ COMMANDS = {
     "tokenizer": ("lispgpt.cli.tokenizer", "tokenizer", "Make vocabularies, encode texts, decode tokens."),
     "checkpoint": ("lispgpt.cli.checkpoint", "checkpoint", "Look into checkpoints, make random ones, convert them."),
     "repl": ("lispgpt.cli.repl", "repl", "Evaluate forms one by one."),
+    "examples": ("lispgpt.cli.examples", "examples", "Copy the examples that come with the package."),
     "doc": ("lispgpt.cli.doc", "doc", "Say what a name means; write the reference and the guide as pages."),
     "fmt": ("lispgpt.cli.fmt", "fmt", "Lay out programs."),
 }

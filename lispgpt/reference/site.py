@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -67,7 +68,7 @@ def title_of(path: Path) -> str:
 def _html(markdown: str) -> str:
     """HTML in the text itself is shown, not taken."""
     made: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-    return made.replace('.md"', '.html"')
+    return re.sub(r'href="(?:\d+-)?([\w-]+)\.md"', r'href="\1.html"', made)
 
 
 def _anchor(entry: Entry) -> str:
