@@ -10,7 +10,9 @@ from typing import Any
 
 MOST_CHOICES, MOST_STOPS, LONGEST_STOP, MOST_MESSAGES, MOST_TOOLS, MOST_BIASES = 16, 16, 1000, 4096, 128, 1024
 MOST_PROMPTS, MOST_TOP, LONGEST_SCHEMA, LONGEST_NAME = 64, 20, 100_000, 256
-ROLES = {"system", "developer", "user", "assistant", "tool"}
+ROLES = ("assistant", "developer", "system", "tool", "user")
+
+OF_TEMPLATES = {"messages", "tools", "template", "tokenizer", "generation_prompt", "add_generation_prompt", "now"}
 
 
 class BadRequest(Exception):
@@ -146,6 +148,8 @@ def chat(data: bytes) -> Asked:
         raise BadRequest("top_logprobs wants logprobs", "top_logprobs")
     asked.tools, asked.forced = _tools(body)
     asked.template = body.object("chat_template_kwargs")
+    if OF_TEMPLATES & set(asked.template):
+        raise BadRequest("chat_template_kwargs are other values than those that a request has", "chat_template_kwargs")
     most = body.number("max_completion_tokens", 0, 1 << 24, whole=True)
     if most is not None:
         asked.options["max_new_tokens"] = most
@@ -201,7 +205,7 @@ def _stops(given: Any) -> tuple[str, ...]:
 def _biases(given: Mapping[str, Any]) -> dict[int, float]:
     try:
         found = {int(token): float(bias) for token, bias in given.items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = {-1: 0.0}
     if len(found) > MOST_BIASES or not all(token >= 0 and -100 <= bias <= 100 for token, bias in found.items()):
         raise BadRequest(f"logit_bias has up to {MOST_BIASES} tokens with numbers from -100 to 100", "logit_bias")
@@ -235,7 +239,7 @@ def _form(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _message(given: Any) -> dict[str, Any]:
     """A message as templates read it: its content a text, its calls' arguments objects."""
     if not isinstance(given, dict) or given.get("role") not in ROLES:
-        raise BadRequest(f"a message's role is one of {', '.join(sorted(ROLES))}", "messages")
+        raise BadRequest(f"a message's role is one of {', '.join(ROLES)}", "messages")
     content = given.get("content")
     if isinstance(content, list):
         if not all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content):
@@ -246,14 +250,10 @@ def _message(given: Any) -> dict[str, Any]:
     role = "system" if given["role"] == "developer" else given["role"]
     names = ("name", "tool_call_id", "reasoning_content")
     found = {"role": role, "content": content or "", **{n: given[n] for n in names if isinstance(given.get(n), str)}}
-    calls = given.get("tool_calls")
-    return found if not calls else found | {"tool_calls": [_call(call) for call in _listed(calls)]}
-
-
-def _listed(given: Any) -> list[Any]:
-    if not isinstance(given, list) or len(given) > MOST_TOOLS:
+    calls = given.get("tool_calls") or []
+    if not isinstance(calls, list) or len(calls) > MOST_TOOLS:
         raise BadRequest(f"tool_calls is a list of up to {MOST_TOOLS} calls", "messages")
-    return given
+    return found | {"tool_calls": [_call(call) for call in calls]} if calls else found
 
 
 def _call(given: Any) -> dict[str, Any]:
