@@ -178,6 +178,7 @@ def _address(step: Step, i: Instruction, space: str, pair: bool) -> Callable[[Wa
     name, bits = ("ioffset", 24) if "ioffset" in i.fields else ("offset", 21 if space == "SMEM" else 13)
     offset = i.offset(name, bits) if i.get("imm", 1) and space != "BUF" else i[name] * (space == "BUF")
     scalar, vector = i.get("saddr", 124), i.get("vaddr", i.get("addr"))
+    scalar = 124 if i.name.startswith("FLAT_") else scalar  # whose field says nothing
     if space == "BUF" or "BUFFER" in i.name:
         return _described(step, i, offset)
     if space == "SMEM":
