@@ -3,10 +3,10 @@
 Five generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
 dimensions, named results, layers, states, caches, updates and gradients; with `--wide` of everything that can stand in
 a graph of values, results within what moving all values by their last places changes, and gradients of a scalar held to
-finite differences; with `--rounds` of loops in entries, held to the same rounds written out and to float64; with
-`--mutated` of the examples, changed, which may be refused, and are else held to float64 on the ops that no pass has
-touched.  Each failure prints its seed, the smallest program found that fails alike (mutated ones and loops as they
-are), and the command that repeats it.
+finite differences; with `--rounds` of loops in entries, held to the same rounds written out and to float64, and their
+gradients to finite differences; with `--mutated` of the examples, changed, which may be refused, and are else held to
+float64 on the ops that no pass has touched.  Each failure prints its seed, the smallest program found that fails alike
+(mutated ones and loops as they are), and the command that repeats it.
 """
 
 from __future__ import annotations

@@ -8,20 +8,22 @@ Several values may be carried, numbers among them, and something may be made of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from fuzz.rounds import elements, places  # noqa: F401  (what they offer is drawn)
 from fuzz.rounds.expressions import Draw, Term, Unfit
 
-HEADER = "(require nn) (require kernels) (require-dialect linalg tensor scf arith)"
+HEADER = "(require nn) (require kernels) (require gradients) (require-dialect linalg tensor scf arith)"
 LARGEST = 200.0
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """A program.  body: what each carried value is next; behind: what is made of them in the end."""
+    """A program.  body: what each carried value is next; behind: what is made of them in the end.  by: the weight by
+    which the sum of all that is differentiated; "" where nothing is."""
 
     seed: int
     weights: dict[str, np.ndarray]
@@ -31,25 +33,32 @@ class Rounds:
     rounds: tuple[int, int, int]
     body: tuple[Term, ...]
     behind: tuple[Term, ...]
+    by: str = ""
 
     def entries(self) -> dict[str, str]:
         """The looped and the unrolled entry by name."""
         stem = f"p{self.seed}"
         inputs = " ".join(f"({n} [{' '.join(map(str, a.shape))}] f32)" for n, a in self.weights.items())
-        return {
+        found = {
             f"{stem}{suffix}": f"(entry {stem}{suffix} [{inputs}] {self._whole(loop)})"
             for suffix, loop in (("", self._looped()), ("-unrolled", self._unrolled()))
         }
+        if self.by:
+            sums = [f"(sum (reshape {t.text} [{math.prod(t.shape)}]))" if t.shape else t.text for t in self.behind]
+            slope = f"(first (gradients (+ {' '.join(sums)} 0.0) [{self.by}]))"
+            whole = self._whole(self._looped(), slope)
+            found[f"{stem}-gradient"] = f"(entry {stem}-gradient [{inputs}] {whole})"
+        return found
 
     @property
     def text(self) -> str:
         return "\n".join([HEADER, *self.entries().values()])
 
-    def _whole(self, loop: str) -> str:
+    def _whole(self, loop: str, result: str = "") -> str:
         before = " ".join(f"{name} {term.text}" for name, term in self.before)
         listed = self.names[0] if len(self.names) == 1 else f"[{' '.join(self.names)}]"
         results = " ".join(f":y{i} {term.text}" for i, term in enumerate(self.behind))
-        return f"(let [{before} {listed} {loop}] {{{results}}})"
+        return f"(let [{before} {listed} {loop}] {result or f'{{{results}}}'})"
 
     def _looped(self) -> str:
         low, high, step = self.rounds
@@ -74,9 +83,22 @@ class Rounds:
         body, start = (body, start) if len(self.names) == 1 else (f"[{body}]", f"[{start}]")
         return f"(fold (fn [{listed} i] {body}) {start} (range {low} {high} {step}))"
 
-    def evaluate(self, dtype: Any) -> list[np.ndarray]:
-        """The results in a type of numpy's."""
-        values: dict[str, Any] = {name: array.astype(dtype) for name, array in self.weights.items()}
+    def slopes(self) -> np.ndarray:
+        """The gradient by `by`, of central differences in float64."""
+        found = np.zeros(self.weights[self.by].shape)
+        for place in np.ndindex(found.shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = self.weights[self.by].astype(np.float64)
+                moved[place] += step
+                ends.append(sum(float(r.sum()) for r in self.evaluate(np.float64, {self.by: moved})))
+            found[place] = (ends[0] - ends[1]) / 2e-6
+        return found
+
+    def evaluate(self, dtype: Any, moved: dict[str, np.ndarray] | None = None) -> list[np.ndarray]:
+        """The results in a type of numpy's.  moved: what weights are instead."""
+        given = self.weights | (moved or {})
+        values: dict[str, Any] = {name: array.astype(dtype) for name, array in given.items()}
         for name, term in self.before:
             values[name] = _checked(term.value(values), dtype)
         carried = [_checked(t.value(values), dtype) for t in self.starts]
@@ -112,8 +134,22 @@ def generate(seed: int) -> Rounds:
         except Unfit:
             continue
         if all(_off(a, b) < 1e-4 for a, b in zip(exact, single, strict=True)):
-            return made
+            return replace(made, by=_differentiated(made, exact))
     raise AssertionError(f"no program for seed {seed}")
+
+
+def _differentiated(made: Rounds, exact: list[np.ndarray]) -> str:
+    """A weight that the results change with, of a loop of few rounds."""
+    rng = np.random.default_rng(made.seed)
+    for name in rng.permutation(list(made.weights)) if len(range(*made.rounds)) <= 10 else ():
+        near = made.weights[name] + 1e-3 * rng.normal(size=made.weights[name].shape)
+        try:
+            apart = [np.abs(a - b).max() for a, b in zip(exact, made.evaluate(np.float64, {name: near}), strict=True)]
+        except Unfit:
+            continue
+        if max(apart) > 1e-7:
+            return str(name)
+    return ""
 
 
 def _off(exact: np.ndarray, found: np.ndarray) -> float:
