@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.base.overlap import overlap
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer
+from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer, unread_beside
 
 
 class Continuation:
@@ -132,13 +133,17 @@ class Text:
                 return
 
 
-def tokens_of(prompt: str | Sequence[int], tokenizer: Tokenizer | None, vocab: Any = None) -> list[int]:
+def tokens_of(
+    prompt: str | Sequence[int], tokenizer: Tokenizer | None, vocab: Any = None, weights: Path | None = None
+) -> list[int]:
     """The tokens of a prompt: a text, or their ids in a list or an array; UserError for anything else, and for a text
-    where the tokenizer is clearly not that of a model of `vocab` tokens."""
+    where the tokenizer is clearly not that of a model of `vocab` tokens.  weights: beside which a tokenizer may be."""
     if not isinstance(prompt, str):
         return _token_ids(prompt)
     check_tokenizer(tokenizer, vocab)
     tokens = [] if tokenizer is None else list(tokenizer.prompt(prompt))
+    if tokenizer is None and prompt and weights is not None and (unread := unread_beside(weights)):
+        raise UserError(unread)
     if not tokens:
         raise UserError(
             "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"

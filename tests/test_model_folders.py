@@ -93,7 +93,7 @@ def test_long_factors_are_those_of_long_texts(tmp_path: Path) -> None:
 def test_every_kind_has_a_program_of_at_most_sixty_lines() -> None:
     assert {folder.config["model_type"] for folder in FOLDERS.values()} == set(programs())
     for path in programs().values():
-        assert len(path.read_text().splitlines()) <= 60
+        assert sum(not line.startswith(";") for line in path.read_text().splitlines()) <= 60
 
 
 def test_what_runs_by_itself_no_more_than_this_is_said(tmp_path: Path) -> None:

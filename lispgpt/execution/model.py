@@ -279,7 +279,8 @@ class Model:
 
     def prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt."""
-        return tokens_of(prompt, self.tokenizer, self.session.config.get("vocab") if isinstance(prompt, str) else None)
+        vocab = self.session.config.get("vocab") if isinstance(prompt, str) else None
+        return tokens_of(prompt, self.tokenizer, vocab, self._checkpoint.path if self._checkpoint else None)
 
     def _generation(self) -> Mapping[str, Any]:
         generate = self.artifact.generate

@@ -67,7 +67,7 @@ def open(path: str | Path) -> Checkpoint:
             raise UserError(f"{path} is {what}, which is not read here: {advice}")
     raise UserError(
         f"{path} is no checkpoint known here: it begins with {head[:4].hex(' ')}; known are llm.c's model "
-        "files (versions 3 and 5), Hugging Face folders of GPT-2 and Llama, and HipGPT's"
+        "files (versions 3 and 5), HipGPT's, safetensors, GGUF files and Hugging Face folders"
     )
 
 

@@ -41,6 +41,9 @@ from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_finite
 from lispgpt.runtime.checkpoints.scales import Scales
 
+SHOWN = 12
+"""Names of tensors that a message has at most."""
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -134,7 +137,9 @@ class Checkpoint(ABC):
 
     def missing(self, name: str) -> UserError:
         """The error for a name that the checkpoint lacks."""
-        return UserError(f"{self.path} has no tensor {name!r}; it has {', '.join(self.names())}")
+        names = self.names()
+        more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
+        return UserError(f"{self.path} has no tensor {name!r}; it has {', '.join(names[:SHOWN])}{more}")
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,9 @@ def _places(header: Header) -> Iterator[tuple[MappedFile, TensorPlace]]:
     if count == 1 or not match:
         if header.metadata.get("split.no"):
             raise UserError(f"{header.path} is a part of a model: name its first one, …-00001-of-….gguf")
+        if type(count) is int and count > 1:
+            wanted = f"NAME-00001-of-{count:05}.gguf"
+            raise UserError(f"{header.path} is the first of {count} parts, which find each other as {wanted} and so on")
         headers = [header]
     else:
         names = [f"{match['name']}-{number + 1:05}-of-{match['count']}.gguf" for number in range(int(match["count"]))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -32,6 +33,7 @@ from lispgpt.runtime.checkpoints.scaled import with_scales
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 
 
+PART, MOST_PARTS = re.compile(r"model-([0-9]{5})-of-([0-9]{5})\.safetensors"), 1000
 GUESSING = "num_nextn_predict_layers"
 """How many layers behind the model's own there are that guess at tokens after the next one, which nothing here runs."""
 
@@ -166,6 +168,8 @@ def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> d
         files = [folder / name for name in sorted(set(places.values()))]
     else:
         files = [file or folder / WEIGHTS]
+        if file is None and not files[0].exists():
+            files = _parts(folder) or files
     found: dict[str, Stored] = {}
     for path in files:
         for full_name, tensor in read_safetensors(path).items():
@@ -174,6 +178,19 @@ def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> d
                 raise UserError(f"{path}: tensor {name!r} is there twice")
             found[name] = tensor
     return found
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The files of weights that number each other where no index names them; UserError where one is missing."""
+    found = {match[1]: match for path in folder.iterdir() if (match := PART.fullmatch(path.name))}
+    counts = {match[2] for match in found.values()}
+    if len(counts) > 1:
+        raise UserError(f"{folder}: {INDEX} is missing, and there are parts of several models' weights")
+    names = [f"model-{n + 1:05}-of-{count}.safetensors" for count in counts for n in range(min(int(count), MOST_PARTS))]
+    missing = next((name for name in names if not (folder / name).is_file()), None)
+    if missing is not None:
+        raise UserError(f"{folder / missing} is missing, which is a part of the model: copy or download it, too")
+    return [folder / name for name in names]
 
 
 def _without_guessing(stored: dict[str, Stored], layers: int, more: int) -> dict[str, Stored]:

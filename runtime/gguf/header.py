@@ -54,6 +54,9 @@ class Header:
     def architecture(self) -> str:
         """What the file says the model is."""
         found = self.metadata.get("general.architecture")
+        if self.metadata.get("split.no"):
+            number, count = self.metadata["split.no"] + 1, self.metadata.get("split.count")
+            raise UserError(f"{self.path} is part {number} of {count} of a model: name its first, …-00001-of-….gguf")
         if not isinstance(found, str):
             raise UserError(f"{self.path} does not say its general.architecture")
         return found

@@ -19,6 +19,8 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 
+LARGEST = 1e30
+"""A bias that leaves room for logits in f32."""
 IN_PROMPT = 1 << 30
 """The bit of a token's count that says that the prompt has it."""
 
@@ -42,8 +44,8 @@ class Penalties:
             if not math.isfinite(value):
                 raise UserError(f"the {name} penalty is {value:g}, which must be a number (0: none)")
         for token, bias in self.logit_bias.items():
-            if math.isnan(bias) or bias == math.inf:
-                raise UserError(f"the bias of token {token} is {bias:g}, which must be a number or -inf")
+            if math.isnan(bias) or (bias != -math.inf and abs(bias) > LARGEST):
+                raise UserError(f"the bias of token {token} is {bias:g}, which must be a number up to 1e30, or -inf")
 
     @property
     def none(self) -> bool:

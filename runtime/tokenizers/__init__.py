@@ -18,6 +18,22 @@ __all__ = ["StreamDecoder", "Tokenizer", "beside", "find", "formats", "open", "w
 _BESIDE = ("tokenizer.json", "vocab.json", "tokenizer.bin", "gpt2_tokenizer.bin")
 
 
+UNREAD = {
+    "tokenizer.model": "a SentencePiece model",
+    "tekken.json": "a Mistral tokenizer of its own kind",
+    "spiece.model": "a SentencePiece model",
+}
+"""Files of tokenizers that are known by their names alone."""
+SAVED = "transformers' AutoTokenizer.from_pretrained(…).save_pretrained(…) writes tokenizer.json"
+
+
+def unread_beside(path: Path) -> str:
+    """What to say where the only tokenizers in a checkpoint's folder are of kinds that are not read; "" elsewhere."""
+    folder = path if path.is_dir() else path.parent
+    found = next((folder / name for name in UNREAD if (folder / name).is_file()), None)
+    return "" if found is None else f"{found} is {UNREAD[found.name]}, which is not read here: {SAVED}"
+
+
 def formats() -> dict[str, ModuleType]:
     """The tokenizer formats in this folder, by module name."""
     found = {}
@@ -40,6 +56,8 @@ def open(path: str | Path) -> Tokenizer:
                 head = file.read(4096)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the tokenizer {str(path)!r}: {error}") from error
+    if path.name in UNREAD:
+        raise UserError(f"{path} is {UNREAD[path.name]}, which is not read here: {SAVED}")
     for module in formats().values():
         if module.recognises(path, head):
             tokenizer: Tokenizer = module.open_tokenizer(path)
