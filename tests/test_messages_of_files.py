@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import gguf
@@ -10,6 +11,7 @@ import pytest
 import recorded_folders
 
 from lispgpt.base.errors import UserError
+from lispgpt.cli.main import main
 from lispgpt.compiler.folders import open_weights
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.samplers.adjustment import Penalties
@@ -80,3 +82,18 @@ def test_lists_of_what_is_there_are_short(tmp_path: Path) -> None:
     (tmp_path / "what.xyz").write_bytes(b"what is this file")
     with pytest.raises(UserError, match=r"known are .* safetensors, GGUF files and Hugging Face folders"):
         checkpoints.open(tmp_path / "what.xyz")
+
+
+def test_info_shows_gguf_files_that_no_program_is_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    writer = gguf.GGUFWriter(str(tmp_path / "new.gguf"), "jamba")
+    writer.add_block_count(3)
+    writer.add_tensor("token_embd.weight", np.ones((4, 8), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(SystemExit) as ended:
+        main(["checkpoint", "info", str(tmp_path / "new.gguf"), "--json"])
+    facts = json.loads(capfd.readouterr().out)
+    assert ended.value.code == 0 and facts["config"]["jamba.block_count"] == 3 and facts["parameters"] == 32
+    assert facts["tensors"] == {"token_embd.weight": {"shape": [4, 8], "dtype": "f32"}}

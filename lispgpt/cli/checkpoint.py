@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, WEIGHT_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, DTYPES, WEIGHT_DTYPES, find_dtype
 from lispgpt.base.errors import UserError, visible
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.compiled import declared
-from lispgpt.compiler.folders import is_model, open_weights, program_for
+from lispgpt.compiler.folders import Kind, is_model, open_weights, program_for
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
@@ -26,6 +26,7 @@ from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import convert_to_blocks, make_for
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.training.evaluation import evaluate
 
@@ -45,19 +46,25 @@ def checkpoint() -> None:
 @click.option("--check", is_flag=True, help="Also read all weights and fail on NaN or infinity.")
 def info(path: Path, as_json: bool, check: bool) -> None:
     """Show a checkpoint's format, sizes and tensors."""
-    opened = open_weights(path)
-    if check:
-        opened.check_finite()
-    facts = _facts(opened)
+    if is_gguf(path) and (kind := Kind.of(path)).name not in kind.known:
+        if check:
+            raise UserError(f"{path}: --check reads weights by a program, and there is none for its architecture")
+        facts = _facts_of_gguf(path)
+    else:
+        opened = open_weights(path)
+        if check:
+            opened.check_finite()
+        facts = _facts(opened)
     if as_json:
         click.echo(json.dumps(facts))
         return
-    click.echo(f"{opened.path}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
+    click.echo(f"{facts['path']}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
     click.echo(visible("  ".join(f"{key} {value}" for key, value in facts["config"].items())))
     table = Table("tensor", "shape", "type", "MB")
     for name, tensor in facts["tensors"].items():
-        megabytes = find_dtype(tensor["dtype"]).nbytes(math.prod(tensor["shape"])) / 1e6
-        table.add_row(Text(visible(name)), " x ".join(map(str, tensor["shape"])), tensor["dtype"], f"{megabytes:.2f}")
+        known = DTYPES.get(tensor["dtype"])
+        megabytes = f"{known.nbytes(math.prod(tensor['shape'])) / 1e6:.2f}" if known else ""
+        table.add_row(Text(visible(name)), " x ".join(map(str, tensor["shape"])), tensor["dtype"], megabytes)
     Console().print(table)
 
 
@@ -157,6 +164,20 @@ def _facts(opened: checkpoints.Checkpoint) -> dict[str, Any]:
         "bytes": sum(find_dtype(tensor.dtype).nbytes(math.prod(tensor.shape)) for tensor in infos.values()),
         "config": opened.config,
         "tensors": {name: {"shape": tensor.shape, "dtype": tensor.dtype} for name, tensor in infos.items()},
+    }
+
+
+def _facts_of_gguf(path: Path) -> dict[str, Any]:
+    """Of a file of an architecture that there is no program for: by its own names, without tokenizers' lists."""
+    header = read_header(path)
+    short = {key: value for key, value in header.metadata.items() if not isinstance(value, list) or len(value) <= 64}
+    return {
+        "format": f"gguf of the architecture {header.architecture}, which no program here is for",
+        "path": str(path),
+        "parameters": sum(math.prod(place.shape) for place in header.tensors),
+        "bytes": sum(place.nbytes for place in header.tensors),
+        "config": {key: value for key, value in short.items() if not key.endswith("chat_template")},
+        "tensors": {place.name: {"shape": place.shape, "dtype": place.kind} for place in header.tensors},
     }
 
 

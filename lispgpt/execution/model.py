@@ -279,8 +279,7 @@ class Model:
 
     def prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt."""
-        vocab = self.session.config.get("vocab") if isinstance(prompt, str) else None
-        return tokens_of(prompt, self.tokenizer, vocab, self._checkpoint.path if self._checkpoint else None)
+        return tokens_of(prompt, self.tokenizer, self.session.config.get("vocab"), self.session.checkpoint.path)
 
     def _generation(self) -> Mapping[str, Any]:
         generate = self.artifact.generate
