@@ -38,7 +38,7 @@ class Models:
     def __init__(self, loaders: Mapping[str, Callable[[], Served]], most: int) -> None:
         self._loaders, self._most = loaders, most
         self._there: dict[str, Served] = {}
-        self._lock = threading.RLock()
+        self._lock, self._loading = threading.Lock(), threading.Lock()
         self.created = int(time.time())
 
     @property
@@ -51,26 +51,43 @@ class Models:
         return list(self._there.values())
 
     def begin(self, name: str) -> Served | None:
-        """The model of that name, which stays until `end` of it; None where there is none.  This may take long."""
+        """The model of that name, which stays until `end` of it; None where there is none.
+
+        This may take long, where it has to be loaded; one is at a time, and those that are there go on meanwhile.
+        """
+        if name not in self._loaders:
+            return None
         with self._lock:
-            if name not in self._loaders:
-                return None
-            if name not in self._there:
-                self._make_room()
-                self._there[name] = self._loaders[name]()
-            found = self._there[name]
-            found.users, found.used = found.users + 1, time.monotonic()
-            return found
+            if name in self._there:
+                return self._used(name)
+        with self._loading:
+            with self._lock:
+                if name in self._there:
+                    return self._used(name)
+                leaving = self._make_room()
+            for served in leaving:
+                served.close()
+            made = self._loaders[name]()
+            with self._lock:
+                self._there[name] = made
+                return self._used(name)
+
+    def _used(self, name: str) -> Served:
+        found = self._there[name]
+        found.users, found.used = found.users + 1, time.monotonic()
+        return found
 
     def end(self, served: Served) -> None:
         with self._lock:
             served.users -= 1
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> list[Served]:
+        """Have those leave that another one takes the room of."""
         idle = sorted((each for each in self.there if not each.users), key=lambda each: each.used)
-        for served in idle[: max(0, len(self._there) - self._most + 1)]:
+        leaving = idle[: max(0, len(self._there) - self._most + 1)]
+        for served in leaving:
             del self._there[served.name]
-            served.close()
+        return leaving
 
     def close(self) -> None:
         with self._lock:

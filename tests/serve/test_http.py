@@ -264,26 +264,3 @@ def test_a_full_queue_a_key_a_name_and_a_limit_of_time(model: lispgpt.Model) -> 
         refused = [after for status, after in statuses if status == 429]
         assert refused and all(after is not None and int(after) >= 1 for after in refused)
         assert not server.scheduler.running or time.sleep(1) or not server.scheduler.running
-
-
-def test_several_models_and_the_longest_unused_leaves(model: lispgpt.Model) -> None:
-    from lispgpt.serve.models import Models
-
-    closed = []
-
-    class Watched:
-        def __init__(self, name: str) -> None:
-            self.name, self.users, self.used = name, 0, 0.0
-
-        def close(self) -> None:
-            closed.append(self.name)
-
-    models = Models({name: (lambda name=name: Watched(name)) for name in "abc"}, 2)  # type: ignore[misc]
-    assert models.begin("d") is None
-    first = models.begin("a")
-    models.end(models.begin("b"))  # type: ignore[arg-type]
-    models.end(models.begin("c"))  # type: ignore[arg-type]
-    assert closed == ["b"] and [each.name for each in models.there] == ["a", "c"]
-    models.end(first)  # type: ignore[arg-type]
-    models.end(models.begin("b"))  # type: ignore[arg-type]
-    assert closed == ["b", "a"]
