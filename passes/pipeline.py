@@ -111,7 +111,7 @@ class Runner:
 
     dump_dir: a folder for `NN-pass-name.mlir` after every pass (00-input before the first).  print_after: names of
     passes to print the IR after, or "all".  before: told of every pass before it starts.  show: where printing goes.
-    library: given to passes that choose among schedules.
+    library: given to passes that choose among schedules.  locations: whether what is shown says where ops are from.
     """
 
     target: Target
@@ -120,6 +120,7 @@ class Runner:
     before: Callable[[PassCall], None] = lambda _: None
     show: Any = print
     library: Library = NO_SCHEDULES
+    locations: bool = False
     ran: list[str] = field(default_factory=list)
 
     def run(self, module: ir.Module, pipeline: Pipeline) -> None:
@@ -154,7 +155,7 @@ class Runner:
             if self.dump_dir is not None:
                 self._dump(module, number, call.name)
             if "all" in self.print_after or call.name in self.print_after:
-                self.show(f"// IR after {call}\n{module}")
+                self.show(f"// IR after {call}\n{self._text(module)}")
 
     @property
     def watched(self) -> bool:
@@ -163,7 +164,10 @@ class Runner:
 
     def _dump(self, module: ir.Module, number: int, name: str) -> None:
         assert self.dump_dir is not None
-        write_dump(self.dump_dir, f"{number:02d}-{name}.mlir", module.operation.get_asm(assume_verified=True))
+        write_dump(self.dump_dir, f"{number:02d}-{name}.mlir", self._text(module))
+
+    def _text(self, module: ir.Module) -> str:
+        return str(module.operation.get_asm(assume_verified=True, enable_debug_info=self.locations))
 
     def _failure(
         self, module: ir.Module, number: int, call: PassCall, error: Exception, diagnostics: Diagnostics

@@ -17,6 +17,8 @@ from lispgpt.runtime.plan.work import Amount, Positions, Rates, Work
 from lispgpt.runtime.session import Session
 
 ROUNDS, ROUND_SECONDS, MOST_REPEATS, FEWEST_LAUNCHES = 5, 0.01, 50, 12
+NAMES = 48
+"""Characters of kernels' names and lines in a table."""
 COPIED_BYTES = 1 << 29
 """More than the caches of any GPU hold."""
 
@@ -24,13 +26,14 @@ COPIED_BYTES = 1 << 29
 @dataclass(frozen=True)
 class KernelTime:
     """microseconds: of one launch.  amount: what a launch has to do, where it was counted.  apart: whether it is the
-    launch that advances the inputs, without which the whole is run."""
+    launch that advances the inputs, without which the whole is run.  label: the kernel with its line of the program."""
 
     kernel: str
     launches: int
     microseconds: float
     amount: Amount | None
     apart: bool = False
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ def profile_entry(
             seconds = _fastest(device, [run_of(mine * copies)])[0] / (copies * len(mine))
             session.put(entry, inputs)
         amount = None if work is None else work.at(positions)
-        rows.append(KernelTime(kernel, len(mine), seconds * 1e6, amount, apart=mine[0] not in own))
+        label = mine[0].label
+        rows.append(KernelTime(kernel, len(mine), seconds * 1e6, amount, apart=mine[0] not in own, label=label))
     return Profile(tuple(rows), _fastest(device, [everything])[0] * 1e6)
 
 
@@ -150,7 +154,9 @@ def table(profile: Profile, rates: Rates | None) -> str:
     lines = [_line("kernel", *columns)]
     for row in profile.rows:
         times = str(row.launches), f"{row.microseconds:.2f}", f"{row.microseconds * row.launches:.1f}"
-        lines.append(_line(row.kernel, *times, *_work([row.amount] if row.amount else [], row.microseconds, rates)))
+        lines.append(
+            _line(row.label or row.kernel, *times, *_work([row.amount] if row.amount else [], row.microseconds, rates))
+        )
     together = [row for row in profile.rows if not row.apart]
     added = sum(row.microseconds * row.launches for row in profile.rows)
     lines.append(_total("sum", profile.rows, added, rates))
@@ -166,7 +172,7 @@ def _total(name: str, rows: Sequence[KernelTime], microseconds: float, rates: Ra
 
 
 def _line(name: str, *cells: str) -> str:
-    return f"{name:36}" + "".join(f"{cell:>10}" for cell in cells)
+    return f"{name:{NAMES}}" + "".join(f"{cell:>10}" for cell in cells)
 
 
 def _work(amounts: Sequence[Amount], microseconds: float, rates: Rates | None) -> tuple[str, ...]:

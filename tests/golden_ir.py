@@ -4,6 +4,7 @@
     // target: cpu:x86-64-v3
     // show: text                 or `summary`: each function's attributes, and how many ops of each name it has;
                                   or `error`: what the pass has against the input
+                                  or `places`: where each function stands
     …MLIR…
     // ----- becomes
     …MLIR, or the summary…
@@ -63,6 +64,8 @@ class Golden:
                 if self.show != "error":
                     raise
                 return error.message.splitlines()[0] + "\n"
+            if self.show == "places":
+                return "".join(f"{f.attributes['sym_name']} {f.location}\n" for f in _functions(module.operation))
             return summary(module) if self.show == "summary" else text_of(module)
 
 

@@ -7,13 +7,20 @@ import re
 from pathlib import Path
 
 import pytest
-from compiled_models import compile_model
+from compiled_models import compile_model, random_weights
+from test_cli import Call, call, made
 
 from lispgpt.base.errors import UserError
+from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.places import forms_of, together
+from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Plan
+from lispgpt.runtime.profile import profile_entry, table
+from lispgpt.runtime.session import Session
+
+__all__ = ["call", "made"]
 
 ODD = 'we"ird, [\\x(é.lisp'
 
@@ -75,3 +82,47 @@ def test_a_file_has_each_form_once_and_costs_little_for_it(artifact: Artifact, t
     stored["entries"][0]["steps"][0]["forms"] = [len(stored["forms"])]
     with pytest.raises(UserError, match="the artifact's plan is damaged"):
         Plan.from_json(stored)
+
+
+def test_reports_and_profiles_name_lines(artifact: Artifact) -> None:
+    first = {launch.kernel: launch.label for launch in reversed(artifact.plan.entries[0].launches)}
+    labels = set(first.values())
+    rows = [line.split()[0] for line in kernel_table(artifact, "").splitlines()]
+    assert labels <= set(rows)
+    with Session(artifact, CpuDevice(1), random_weights(artifact)) as session:  # type: ignore[arg-type]
+        entry = session.artifact.plan.entries[0]
+        profile = profile_entry(session, entry, [[0]], {"tokens": [[3]], "positions": [[0]]}, alone=True)
+    assert labels == {row.label for row in profile.rows}
+    assert labels <= {line.split()[0] for line in table(profile, None).splitlines()}
+
+
+def test_dumps_say_where_ops_are_from_and_go_on(tmp_path: Path, call: Call) -> None:
+    program = tmp_path / "small.lisp"
+    program.write_text("(require nn)\n(config context 8)\n(weights (w [16 32]))\n"
+                       "(entry product [(x [4 32])]\n  (gelu (linear x w)))\n")  # fmt: skip
+    dumps = tmp_path / "dumps"
+    done = call("compile", program, "--dump-dir", dumps, "--dump-locations", "-o", tmp_path / "a.lgpt")
+    assert done.code == 0, done
+    for dump in sorted(dumps.glob("*.mlir")):
+        text = dump.read_text()
+        named = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE))
+        products = re.findall(
+            r"(?:linalg\.contract|arith\.mulf|vector\.fma|math\.fma|llvm\.fmul|fmuladd).* loc\((.*)\)$",
+            text,
+            re.MULTILINE,
+        )
+        assert products, dump
+        assert all("small.lisp" in _spelled(place, named) for place in products), dump
+    last = max(dumps.glob("*.mlir"))
+    number = int(last.name.partition("-")[0]) - 3
+    before = next(dumps.glob(f"{number:02d}-*.mlir"))
+    done = call("opt", before, "--skip", number, "--dump-locations", "-o", tmp_path / "again.mlir")
+    assert done.code == 0, done
+    assert "small.lisp" in (tmp_path / "again.mlir").read_text()
+
+
+def _spelled(place: str, named: dict[str, str]) -> str:
+    """A location without its abbreviations."""
+    while "#loc" in place:
+        place = re.sub(r"#loc\d*", lambda found: named[found[0]], place)
+    return place

@@ -45,6 +45,7 @@ def compile_(
     shapes: tuple[str, ...],
     dump_dir: Path | None,
     print_after: tuple[str, ...],
+    locations: bool,
     output: Path | None,
     stage: str,
     devices: int,
@@ -59,7 +60,7 @@ def compile_(
     given = config_settings(settings, context)
     request = Request(program, target, given, header, pipeline, batch or 1, sizes)
     request = replace(request, schedules=schedules, devices=devices, shares_states=shard_optimizer, precision=precision)
-    observer = Observer(dump_dir, print_after, click.echo)
+    observer = Observer(dump_dir, print_after, click.echo, locations)
     if stage != "artifact":
         text = emit(request, stage, observer)
         if output is None:

@@ -53,8 +53,8 @@ def kernel_facts(assembly: str) -> dict[str, KernelFacts]:
 
 
 def kernel_table(artifact: Artifact, assembly: str) -> str:
-    """A row for each kernel, and lines for each entry, and for what is made of weights ahead of them: the sums over its
-    launches, and what made them as many.
+    """A row for each kernel, with its first launch's line, and lines for each entry, and for what is made of weights
+    ahead of them: the sums over its launches, and what made them as many.
 
     shared: static and dynamic.  MB, Mflop: what a launch has to read and write at least, and its floating-point
     operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
@@ -111,7 +111,7 @@ def _row(launch: Launch, facts: KernelFacts | None, amount: Amount | None, rates
         cell(getattr(facts, column, None), launch.shared_bytes if column == "shared" else 0)
         for column in (*COLUMNS, "widest_load")
     ]
-    return (launch.kernel, _extents(launch.grid), _extents(launch.block), *known, *_amount_cells(amount, rates))
+    return (launch.label, _extents(launch.grid), _extents(launch.block), *known, *_amount_cells(amount, rates))
 
 
 def _amount_cells(amount: Amount | None, rates: Rates | None) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ import click
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import write_text
 from lispgpt.base.source import Span
-from lispgpt.cli.options import PATH, contained
+from lispgpt.cli.options import PATH, contained, locations_option
 from lispgpt.compiler.driver import read_source
 from lispgpt.compiler.schedules import library_for
 from lispgpt.ir.diagnostics import Diagnostics
@@ -33,6 +33,7 @@ from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 @click.option("--target", default="cpu", show_default=True, help="Whose capabilities schedules read.")
 @click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder.")
 @click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass.")
+@locations_option()
 @click.option("-o", "output", type=PATH, help="Where the result goes (default: standard output).")
 @contained
 def opt(
@@ -43,6 +44,7 @@ def opt(
     target: str,
     dump_dir: Path | None,
     print_after: tuple[str, ...],
+    locations: bool,
     output: Path | None,
 ) -> None:
     """Run passes on FILE, which holds MLIR, such as a dump of --dump-dir."""
@@ -59,8 +61,9 @@ def opt(
         module = parse_module(context, file)
         refuse_linked(module)
         library = library_for(pipeline, chip, schedules)
-        Runner(chip, dump_dir, print_after, show=click.echo, library=library).run(module, pipeline)
-        text = str(module)
+        runner = Runner(chip, dump_dir, print_after, show=click.echo, library=library, locations=locations)
+        runner.run(module, pipeline)
+        text = module.operation.get_asm(enable_debug_info=locations)
     if output is None:
         click.echo(text)
     else:

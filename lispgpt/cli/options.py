@@ -69,8 +69,19 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
         ),
+        locations_option(),
     ]
     return all_of(options)(command)
+
+
+def locations_option() -> Any:
+    """Whether dumps say where each op is from."""
+    return click.option(
+        "--dump-locations",
+        "locations",
+        is_flag=True,
+        help="Have the IR that is dumped or printed say of each op which form of the program it is from.",
+    )
 
 
 def precision_option() -> Any:

@@ -46,7 +46,7 @@ MOST_THREADS = 4096
 OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "trace")
 """Options that a program with a `main` has no use for."""
 
-OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "print_after")
+OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "print_after", "locations")
 """Options that an artifact has no use for."""
 
 
@@ -85,7 +85,9 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     given = find_given(program, options["checkpoint"])
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
-    observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
+    observer = Observer(
+        options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True), options["locations"]
+    )
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts, said = Prompts(options), choices(options)
     generates = options["entry"] is None

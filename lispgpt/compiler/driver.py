@@ -136,7 +136,8 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
     """The artifact that a pipeline, all of it or what is left to run, makes of a program's module."""
     target = find_target(request.target)
     library = library_for(pipeline, target, request.schedules, program.schedules)
-    runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show, library=library)
+    shown: dict[str, Any] = {"show": observer.show, "locations": observer.locations}
+    runner = Runner(target, observer.dump_dir, observer.print_after, library=library, **shown)
     first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if runner.watched else split_at_plan(pipeline)
     with ir.Location.unknown():
         runner.run(program.module, first)
@@ -201,7 +202,8 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         if stage not in names:
             raise UserError(f"there is nothing to emit under {stage!r}; there are {', '.join(names)}")
         library = library_for(pipeline, target, request.schedules, program.schedules)
-        runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show, library=library)
+        shown: dict[str, Any] = {"show": observer.show, "locations": observer.locations}
+        runner = Runner(target, observer.dump_dir, observer.print_after, library=library, **shown)
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
             return target.assembly(program.module) if stage == "asm" else str(program.module)
@@ -219,6 +221,7 @@ def job_of(program: Program, request: Request, observer: Observer) -> launch.Job
         observer.dump_dir,
         observer.print_after,
         observer.show,
+        observer.locations,
     )
 
 

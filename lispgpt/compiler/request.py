@@ -67,6 +67,7 @@ class Observer:
     dump_dir: Path | None = None
     print_after: Sequence[str] = ()
     show: Callable[[str], None] = print
+    locations: bool = False
 
     @property
     def watches(self) -> bool:

@@ -12,11 +12,13 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import everything_in
 
 STRING = r'"(?P<file>(?:[^"\\]|\\.)*)"'
 PLACE = re.compile(rf'{STRING}:(?P<line>\d+):(?P<column>\d+)|"(?:[^"\\]|\\.)*"|(?P<between>[\[,])')
 """A place; another string, such as a name; or where the places of another op begin."""
-LIBRARY = "lib"
+LIBRARY, TEXT = "lib", "-"
+"""The library's folder; what MLIR calls the file of what a pass has parsed."""
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -29,6 +31,18 @@ def together(ops: Iterable[ir.Operation]) -> ir.Location:
     if not found:
         return ir.Location.unknown()
     return next(iter(found.values())) if len(found) == 1 else ir.Location.fused(list(found.values()))
+
+
+def place_of(op: ir.Operation) -> ir.Location:
+    """Where line tables say that an op stands: at the user's form, with the library's, if it is of one, as a name."""
+    return _place(str(op.location), op.context)
+
+
+def placed(op: ir.Operation) -> ir.Operation:
+    """The op, which and all in which stand where line tables say (see `place_of`)."""
+    for each in everything_in(op):
+        each.location = place_of(each)
+    return op
 
 
 def forms_of(location: ir.Location) -> tuple[str, ...]:
@@ -44,20 +58,38 @@ def name_of(location: ir.Location) -> str:
 
 @lru_cache(maxsize=4096)
 def _forms(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(_told, _chains(text))))
+
+
+@lru_cache(maxsize=4096)
+def _chains(text: str) -> list[list[tuple[str, str, str]]]:
+    """The places, innermost first, of each op that a location is of."""
     chains: list[list[tuple[str, str, str]]] = [[]]
     for place in PLACE.finditer(text):
         if place["between"]:
             chains.append([])
-        elif place["line"]:
+        elif place["line"] and place["file"] != TEXT:
             chains[-1].append((_unescaped(place["file"]), place["line"], place["column"]))
-    return tuple(dict.fromkeys(_told(chain) for chain in chains if chain))
+    return [chain for chain in chains if chain]
+
+
+def _place(text: str, context: ir.Context) -> ir.Location:
+    chain = next(iter(_chains(text)), None)
+    if chain is None:
+        return ir.Location.unknown(context)
+    (file, line, column), inner = _own(chain), chain[0]
+    own = ir.Location.file(file, int(line), int(column), context)
+    return own if inner == (file, line, column) else ir.Location.name(":".join(inner), own, context)
+
+
+def _own(chain: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
+    """The innermost place of a chain that is in a file of the user's; where all are the library's, the innermost."""
+    return next((place for place in chain if not _is_librarys(place[0])), chain[0])
 
 
 def _told(chain: Sequence[tuple[str, str, str]]) -> str:
-    """The innermost place of a chain that is in a file of the user's; where all are the library's, the innermost."""
-    own = next((place for place in chain if not _is_librarys(place[0])), None)
-    file, line, column = own or chain[0]
-    return f"{file if own is None else PurePath(file).name}:{line}:{column}"
+    file, line, column = _own(chain)
+    return f"{file if _is_librarys(file) else PurePath(file).name}:{line}:{column}"
 
 
 @lru_cache(maxsize=64)

@@ -43,6 +43,7 @@ class Job:
     dump_dir: Path | None = None
     print_after: Sequence[str] = ()
     show: Callable[[str], None] = field(default=print)
+    locations: bool = False
 
     def plan(self) -> tuple[Target, Pipeline]:
         """The target and the pipeline, its passes and options checked."""
@@ -65,7 +66,7 @@ class Job:
                     print(warning.render("warning"), file=sys.stderr)
             reporter.step(f"pass {call.name}")
 
-        runner = Runner(target, self.dump_dir, self.print_after, before, self.show)
+        runner = Runner(target, self.dump_dir, self.print_after, before, self.show, locations=self.locations)
         runner.run(self.module, pipeline)
         return warned
 

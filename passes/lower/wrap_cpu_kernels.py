@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import operations, symbol_of
+from lispgpt.ir.places import forms_of
+from lispgpt.ir.structure import everything_in, operations, symbol_of
 from lispgpt.passes.base import Pass
 
 OF_LLVM = ("CConv", "function_type", "linkage", "sym_name", "unnamed_addr", "visibility_")
@@ -41,7 +42,7 @@ def _check_arguments(kernel: ir.Operation) -> None:
 
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
     """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
-    symbol = symbol_of(kernel)
+    symbol, place = symbol_of(kernel), kernel.location
     for name in [name for name in kernel.attributes if name not in OF_LLVM]:
         del kernel.attributes[name]
     kernel.attributes["sym_name"] = ir.StringAttr.get("body")
@@ -70,7 +71,11 @@ def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> No
           llvm.return
         }}"""
     )
-    module.body.append(operations(parsed.body)[1])
+    wrapper = operations(parsed.body)[1]
+    if forms_of(place):
+        for op in everything_in(wrapper):
+            op.location = place
+    module.body.append(wrapper)
 
 
 def _sort_constants(kernel: ir.Operation) -> None:

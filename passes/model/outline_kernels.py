@@ -25,7 +25,7 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import declare_collective, operation_of
 from lispgpt.ir.mlir import create_op, ir, numbers
-from lispgpt.ir.places import together
+from lispgpt.ir.places import place_of, placed, together
 from lispgpt.ir.structure import (
     RESHAPES,
     captured_values,
@@ -228,7 +228,7 @@ def _build_kernel(
     replaceable: the entry's arguments that nothing reads after the kernel."""
     arguments: list[ir.Value] = []
     mapping: dict[ir.Value, ir.Value] = {}
-    with ir.InsertionPoint(entry), group.ops[0].location:
+    with ir.InsertionPoint(entry), place_of(group.ops[0]):
         region_owner = b.private_function("kernel", kernel=group.kind)
     body = region_owner.regions[0].blocks.append()
 
@@ -247,7 +247,7 @@ def _build_kernel(
         for value in (*op.operands, *captured_values(op)):
             bring(value)
         with ir.InsertionPoint(body):
-            return clone_with(op, mapping)
+            return placed(clone_with(op, mapping))
 
     for op in group.ops:
         clone = copy(op)

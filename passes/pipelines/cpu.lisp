@@ -54,4 +54,4 @@
     (pass reconcile-unrealized-casts)
     (pass canonicalize)
     (pass wrap-cpu-kernels)           ; one signature for all, equal bodies once
-    ))
+    (pass line-tables)))              ; the program's lines, for debuggers and profilers

@@ -68,4 +68,5 @@
     (pass convert-vector-to-llvm)
     (pass convert-arith-to-llvm)
     (pass convert-ub-to-llvm)
-    (pass reconcile-unrealized-casts)))
+    (pass reconcile-unrealized-casts)
+    (pass line-tables)))              ; the program's lines, for debuggers and profilers

@@ -44,6 +44,9 @@ class Target:
     code_name: ClassVar[str] = "kernels.bin"
     """The file in an artifact that holds the machine code."""
 
+    line_tables: ClassVar[str] = "LineTablesOnly"
+    """What LLVM is to write of places in programs: its name of a kind of debug information."""
+
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128)
     """Positions that a generating program's entry is compiled for, as far as its context reaches."""
 

@@ -187,11 +187,14 @@ def find_ptxas() -> str | None:
 
 
 def cubin(ptxas: str, ptx: bytes, chip: str) -> bytes:
-    """A chip's own machine code of a module of PTX; UserError says what the assembler has against it."""
+    """A chip's own machine code of a module of PTX; UserError says what the assembler has against it.
+
+    Without its lines, which would bring all of PTX's text with them: those are for what compiles PTX anew.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
         source.write_bytes(ptx)
-        command = [ptxas, f"-arch={chip}", str(source), "-o", str(target)]
+        command = [ptxas, f"-arch={chip}", str(source), "-o", str(target), "--suppress-debug-info"]
         try:
             done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
             made = target.read_bytes() if done.returncode == 0 and target.exists() else b""

@@ -144,13 +144,16 @@ def _object(module: ir.Module, chip: str) -> bytes:
     """LLVM's for a chip; "" is this machine's own.
 
     A function that names a chip and no features would have this machine's beside the chip's: code for x86-64-v3 with
-    instructions of AVX-512, and for a chip with more than this machine none at all.
+    instructions of AVX-512, and for a chip with more than this machine none at all.  Code is in .text, where debuggers
+    look for it: LLVM's code model would have it in .ltext.
     """
     _check_lowered(module)
     defined = [op for op in operations(module.body) if op.name == "llvm.func" and list(op.regions[0].blocks)]
     for function in defined if chip else ():
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)
         function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
+    for function in defined:
+        function.attributes["section"] = ir.StringAttr.get(".text")
     engine = execution_engine.ExecutionEngine(module, opt_level=OPTIMISATION, enable_pic=True)
     if all(symbol_of(op) != ROUNDS for op in defined):  # the engine looks for it, and nobody runs what the engine has
         engine.raw_register_runtime(ROUNDS, ctypes.cast(_nothing, ctypes.c_void_p))

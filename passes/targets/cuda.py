@@ -12,6 +12,7 @@ from lispgpt.passes.targets.async_copies import ASYNC_COPIES, AsyncCopies
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
+from lispgpt.passes.targets.ptx_lines import lines_alone
 from lispgpt.passes.targets.rates import TERA, Rates
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES, assembly
 from lispgpt.passes.targets.warpgroup import WGMMA
@@ -34,6 +35,7 @@ class Cuda(Gpu):
     object_suffix: ClassVar[str] = ".ptx"
     object_is_text: ClassVar[bool] = True
     device_scope: ClassVar[str] = "device"
+    line_tables: ClassVar[str] = "DebugDirectivesOnly"
     attach_pass: ClassVar[str] = "nvvm-attach-target"
     convert_pass: ClassVar[str] = "convert-gpu-to-nvvm"
     own_options: ClassVar[frozenset[str]] = frozenset(
@@ -114,7 +116,7 @@ class Cuda(Gpu):
 
     def serialize(self, module: ir.Module) -> bytes:
         """PTX text, a module from its `.version` on."""
-        return serialized_objects(module, "isa")
+        return lines_alone(serialized_objects(module, "isa").decode()).encode()
 
     def assembled(self, code: bytes) -> bytes | None:
         """A cubin."""

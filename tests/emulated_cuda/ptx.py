@@ -9,13 +9,14 @@ from functools import lru_cache
 
 @dataclass(frozen=True)
 class Instruction:
-    """line: of the module's text, where it ends."""
+    """line: of the module's text, where it ends.  form: the program's, such as " (gpt2.lisp:28)", if the text says."""
 
     predicate: str
     negated: bool
     op: str
     operands: tuple[str, ...]
     line: int = 0
+    form: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Kernel:
     constants: tuple[Constant, ...] = ()
 
 
+PLACES = re.compile(r"^\t\.loc\t(\d+) (\d+) .*$", re.MULTILINE)
+FILES = re.compile(r'^\t\.file\t(\d+) "(?:.*/)?([^/"]*)"', re.MULTILINE)
+
+
 @lru_cache(256)
 def parse(text: str, name: str) -> Kernel:
     """The entry `name` of a module's PTX."""
@@ -46,9 +51,12 @@ def parse(text: str, name: str) -> Kernel:
     assert match is not None, name
     parameters = tuple(re.findall(r"(\w+)(?:\[128\])?[,\s]*$", match[1], re.MULTILINE))
     shared, size, body, labels = {}, 0, [], {}
-    end = text.count("\n", 0, match.start(3)) + 1
+    end, form, files = text.count("\n", 0, match.start(3)) + 1, "", dict(FILES.findall(text))
     for statement in re.sub(r"//.*", "", match[3]).split(";"):
         end += statement.count("\n")
+        for file, line in PLACES.findall(statement):
+            form = f" ({files[file]}:{line})"
+        statement = PLACES.sub("", statement)
         *before, statement = re.split(r"(\$L\w+):\s*", statement.lstrip("{} \t\n").rstrip())
         labels |= {label: len(body) for label in before if label}
         if found := re.match(r"\.shared \.align (\d+) \.[a-z](\d+) ([\w$]+)(?:\[(\d+)\])?", statement):
@@ -57,7 +65,7 @@ def parse(text: str, name: str) -> Kernel:
             size += int(found[2]) // 8 * int(found[4] or 1)
         elif found := re.match(r"(?:@(!?)(%?\w+)\s+)?([a-z][\w.:]*)\s*(.*)", statement, re.DOTALL):
             operands = tuple(o.strip() for o in re.findall(r"\[[^]]*\]|\{[^}]*\}|[^,\s{[][^,]*", found[4]))
-            body.append(Instruction(found[2] or "", found[1] == "!", found[3], operands, end))
+            body.append(Instruction(found[2] or "", found[1] == "!", found[3], operands, end, form))
     size = -(-size // 16) * 16
     shared |= dict.fromkeys(re.findall(r"\.extern \.shared .*?([\w$]+)\[\]", text), size)
     threads = int(re.search(r"\.maxntid (\d+)", match[2])[1])  # type: ignore[index]

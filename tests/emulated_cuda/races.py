@@ -237,7 +237,7 @@ class Races:
         who = f"warp {agent % self.warps} of block {agent // self.warps}"
         if agent >= self.clocks.count:
             who = "what goes on by itself"
-        return f"line {instruction.line}: {instruction.op} {', '.join(instruction.operands)} ({who})"
+        return f"line {instruction.line}{instruction.form}: {instruction.op} {', '.join(instruction.operands)} ({who})"
 
     def _record(self, access: Access) -> None:
         shadow, words = access.shadow, access.words

@@ -157,7 +157,8 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
         if not alone.any():
             return told
         missed = self.kernel.body[int(at[alone].min())]
-        return f"{told}\nline {missed.line}: {missed.op}: an instruction of a warp that some of its threads miss"
+        what = f"line {missed.line}{missed.form}: {missed.op}"
+        return f"{told}\n{what}: an instruction of a warp that some of its threads miss"
 
     def _next(self, able: np.ndarray, at: np.ndarray) -> tuple[int, np.ndarray]:
         """The next instruction and who executes it: what a warp or a warpgroup does together, once all are there."""

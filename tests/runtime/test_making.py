@@ -106,7 +106,7 @@ def test_it_is_no_entry_of_the_program(artifact: Artifact) -> None:
         assert sorted(session.held("weight")) == ["u", "v", "w"]
     table = kernel_table(artifact, "")
     assert "make-weights" not in table and "made once of weights: 2 launches" in table
-    assert all(f"\n{launch.kernel} " in table for launch in making.launches)
+    assert all(f"\n{launch.label} " in table for launch in making.launches)
 
 
 def test_it_runs_once_before_what_reads_it(artifact: Artifact) -> None:
