@@ -127,7 +127,7 @@ def test_a_run_and_its_program_can_be_moved(place: Path, tmp_path: Path) -> None
     run = tmp_path / "there" / "run"
     with pytest.raises(UserError, match=r"there is no file .*here.*: name the program"):
         train(run, place / "cache", resume=True, steps=8)
-    train(run, place / "cache", resume=True, program=tmp_path / "there" / "tiny.lisp")
+    train(run, place / "cache", resume=True, steps=8, program=tmp_path / "there" / "tiny.lisp")
     assert losses(run) == losses(tmp_path / "whole")
 
 
