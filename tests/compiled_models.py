@@ -34,6 +34,7 @@ class Weights:
     bf16: frozenset[str] = frozenset()
     config: dict[str, Any] = field(default_factory=dict)
     format: str = "made here"
+    path: Path = Path("weights made here")
 
     def names(self) -> list[str]:
         return list(self.values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class DrawnWeights:
     dtypes: Mapping[str, str]
     config: dict[str, Any] = field(default_factory=dict)
     format: str = "drawn"
+    path: Path = Path("drawn weights")
 
     def names(self) -> list[str]:
         return list(self.items)
