@@ -28,9 +28,11 @@ from lispgpt.language.core.values import (
     Weight,
     describe,
 )
-from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Value, Vector
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Value, Vector
 
 MOST_STEPS = 5_000_000
+MOST_FORMS = 1_000_000
+"""Of one expansion of a macro."""
 
 
 class Evaluator:
@@ -199,7 +201,10 @@ class Evaluator:
         arguments = [item.value if type(item) is Literal else item for item in form.items[1:]]
         bind(self.site, macro.name, macro.parameters, arguments, scope, form)
         with self.site.frame(macro.name, form):
-            return self.evaluate(as_form(self.body(macro.body, scope), form.span), environment)
+            expansion = as_form(self.body(macro.body, scope), form.span)
+            if isinstance(expansion, Sequence) and expansion.weight > MOST_FORMS:
+                self.site.fail(f"`{macro.name}` expands to more than {MOST_FORMS:,} forms; does it ever end?", form)
+            return self.evaluate(expansion, environment)
 
 
 def as_form(value: Any, span: Span) -> Form:

@@ -5,7 +5,7 @@ A compile-time list of the evaluator is a Python tuple; these classes are code, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lispgpt.base.source import Span
@@ -52,9 +52,15 @@ class Literal(Form):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sequence(Form):
-    """Any bracketed form."""
+    """Any bracketed form.  weight: the forms in it, itself included, each as often as it stands there: macros put one
+    form into several places."""
 
     items: tuple[Form, ...]
+    weight: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        weight = 1 + sum(item.weight if isinstance(item, Sequence) else 1 for item in self.items)
+        object.__setattr__(self, "weight", weight)
 
 
 class List(Sequence):
