@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import entry_functions, operations, strings, symbol_of
+from lispgpt.ir.structure import callee_of, defining_op, entry_functions, operations, strings, symbol_of
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,33 @@ def _in_arena(entry: ir.Operation) -> bool:
     return _outlined(entry) and not _on_tensors(entry) and "arena:arena" in strings(entry.attributes["arguments"])
 
 
+def _calls_views(entry: ir.Operation) -> bool:
+    """Whether kernels are called with what they were made for: each argument a part of the entry's memory."""
+    functions = {symbol_of(op): op for op in operations(entry.parent.regions[0].blocks[0]) if op.name == "func.func"}
+    calls = [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
+    return all(_takes_views(call, functions.get(callee_of(call))) for call in calls)
+
+
+def _takes_views(call: ir.Operation, kernel: ir.Operation | None) -> bool:
+    if kernel is None or len(list(kernel.regions[0].blocks[0].arguments)) != len(call.operands):
+        return False
+    views = [defining_op(value) for value in call.operands]
+    return all(
+        view is not None
+        and view.name == "memref.view"
+        and isinstance(view.operands[0], ir.BlockArgument)
+        and (offset := defining_op(view.operands[1])) is not None
+        and offset.name == "arith.constant"
+        for view in views
+    )
+
+
 OUTLINED = State(_outlined, "outline-kernels", "ops are not kernels yet")
 UNPLACED = State(_on_tensors, "", "values are in memory already")
 PLACED = State(lambda e: _outlined(e) and not _on_tensors(e), "destination-passing", "values are tensors still")
 NO_ARENA = State(lambda e: not _in_arena(e), "", "values are in an arena already")
 PLANNED = State(lambda _: False, "emit-plan", "the plan has not been written down, whose launches are still calls")
+CALLS_VIEWS = State(
+    _calls_views, "", "kernels are no longer called with parts of the arena, which a pass before this has lowered,"
+)
 IN_ARENA = State(_in_arena, "plan-arena", "values have no place in an arena yet")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lispgpt.base.errors import InternalError
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.access import access_of, check_access
 from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import ir
@@ -41,7 +41,7 @@ from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.model.make_weights import MAKES
 from lispgpt.passes.model.weight_recipes import MADE
 from lispgpt.passes.plan.packings import packing_facts
-from lispgpt.passes.states import IN_ARENA
+from lispgpt.passes.states import CALLS_VIEWS, IN_ARENA
 
 PLAN_SYMBOL = "plan"
 MATRIX_INSTRUCTIONS = ("mma", "mfma", "dpbf16ps")
@@ -49,9 +49,11 @@ MATRIX_INSTRUCTIONS = ("mma", "mfma", "dpbf16ps")
 
 class EmitPlan(Pass):
     parts_kernels = True
-    starts_from = (IN_ARENA,)
+    starts_from = (IN_ARENA, CALLS_VIEWS)
 
     def run(self, module: ir.Module, target: object) -> None:
+        if any(op.name == "llvm.mlir.global" and symbol_of(op) == PLAN_SYMBOL for op in operations(module.body)):
+            raise UserError("the plan is written down already: the pipeline has emit-plan twice")
         kernels = {symbol_of(k): k for k in kernel_functions(module)}
         collectives = collective_functions(module)
         buffers: dict[str, dict[str, Any]] = {}

@@ -61,3 +61,10 @@ def test_a_pipeline_backwards_is_one_error(tmp_path: Path) -> None:
     calls = re.findall(r"\(pass [^()]*\)", pipeline_path("cpu").read_text())
     with pytest.raises(UserError, match=r"run plan-arena before it|cannot run here|pass .* failed"):
         compiled(tmp_path, f"(pipeline p (stage one {' '.join(reversed(calls))}))", "cpu")
+
+
+@pytest.mark.parametrize("early", ["number-blocks", "emit-plan", "finalize-memref-to-llvm", "convert-arith-to-llvm"])
+def test_a_pass_that_comes_before_the_plan_is_written_down_is_one_error(tmp_path: Path, early: str) -> None:
+    text = pipeline_path("cpu").read_text().replace("(pass emit-plan)", f"(pass {early}) (pass emit-plan)")
+    with pytest.raises(UserError, match=r"emit-plan failed: it cannot run here|pass .* failed"):
+        compiled(tmp_path, text, "cpu")

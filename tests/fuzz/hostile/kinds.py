@@ -155,7 +155,8 @@ def of_arrays(case: Case) -> Words:
     texts = ("[1,2,3]", "[[1],[2,3]]", "1e999", "NaN", "[" * 2000, '"a"', "{}", "9" * 400, "[true,1,2,3]")
     text = case.rng.choice(texts)
     given = f"x={path}" if case.rng.random() < 0.8 else f"x={text}"
-    return ["run", case.good / "entries.lgpt", "--trust", "--entry", "scaled", "--input", given, "--input", "n=3"]
+    words = ["run", case.good / "entries.lgpt", "--trust", "--checkpoint", case.good / "entries.safetensors"]
+    return [*words, "--entry", "scaled", "--input", given, "--input", "n=3"]
 
 
 def of_prompts(case: Case) -> Words:
@@ -187,7 +188,8 @@ def of_artifacts(case: Case) -> Words:
         _change_around_code(path, case.rng)
     if path.name == "model.lgpt":
         return ["run", path, "--checkpoint", case.good / "model.bin", *ONE, "--trust"]
-    return ["run", path, "--entry", "scaled", "--input", "x=[1,2,3,4]", "--input", "n=3", "--trust"]
+    words = ["run", path, "--checkpoint", case.good / "entries.safetensors", "--trust"]
+    return [*words, "--entry", "scaled", "--input", "x=[1,2,3,4]", "--input", "n=3"]
 
 
 def _change_around_code(path: Path, rng: random.Random) -> None:

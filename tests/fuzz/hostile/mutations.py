@@ -75,7 +75,7 @@ def _near(owner: Any, key: Any, rng: random.Random) -> None:
     if isinstance(old, bool):
         owner[key] = not old
     elif isinstance(old, (int, float)):
-        owner[key] = rng.choice((old + 1, old - 1, -old, old * 2, old * 1_000_000_007, old / 3, str(old)))
+        owner[key] = rng.choice((old + 1, old - 1, -old, old * 2, old * 1_000_000_007, old // 3, str(old)))
     elif isinstance(old, str):
         owner[key] = rng.choice((old[:-1], old + "x", old.upper(), old + ESCAPE, [old], old * 1000))
     elif isinstance(old, list):
