@@ -12,7 +12,9 @@ from lispgpt.base.errors import UserError
 from lispgpt.cli.opt import parse_module
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.compiler.schedules import library_for
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.passes.dumps import write_dump
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 from lispgpt.pipelines.pipeline_file import PIPELINES, read_pipeline
@@ -29,9 +31,9 @@ def program() -> Path:
 @pytest.fixture(scope="module")
 def dumps(program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("dumps")
-    (folder / "05-stale.mlir").write_text("an older run's")
+    write_dump(folder, "05-stale.mlir", "an older run's")
     compile_request(Request(program, overrides=SIZES), Observer(folder))
-    return sorted(folder.iterdir())
+    return sorted(folder.glob("*.mlir"))
 
 
 def opt(file: Path, pipeline: Pipeline) -> str:
@@ -70,13 +72,14 @@ def test_both_vendors_have_one_pipeline_whose_dumps_go_back_in(target: str, prog
     assert find_target(target).pipeline == "gpu"
     compile_request(Request(program, target, overrides=SIZES), Observer(tmp_path / "usual"))
     compile_request(Request(program, target, overrides=SIZES, pipeline=GPU), Observer(tmp_path / "given"))
-    usual, given = (sorted((tmp_path / name).iterdir()) for name in ("usual", "given"))
+    usual, given = (sorted((tmp_path / name).glob("*.mlir")) for name in ("usual", "given"))
     assert [d.name for d in usual[1:]] == [f"{i:02d}-{c.name}.mlir" for i, c in enumerate(read_pipeline(GPU).calls, 1)]
     assert given[-1].read_text() == usual[-1].read_text()
     number = len(usual) // 2
     with new_context() as context, ir.Location.unknown():
         module = parse_module(context, usual[number])
-        Runner(find_target(target)).run(module, read_pipeline(GPU).after(number))
+        chip, rest = find_target(target), read_pipeline(GPU).after(number)
+        Runner(chip, library=library_for(rest, chip)).run(module, rest)
         assert str(module).strip() == usual[-1].read_text().strip()
 
 

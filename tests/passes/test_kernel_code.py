@@ -21,6 +21,7 @@ from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import InternalError
 from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
 from lispgpt.compiler.kernel_code import kernel_shares, make_code, split_at_plan
+from lispgpt.compiler.schedules import library_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes import pipeline
@@ -49,7 +50,7 @@ def planned(folder: Path) -> tuple[ir.Module, pipeline.Pipeline, Target]:
     assert (*first.calls, *rest.calls) == whole.calls and first.calls[-1].name == "emit-plan"
     module = evaluate_request(Request(folder / "model.lisp", "cuda:sm_90")).module
     with ir.Location.unknown():
-        Runner(target).run(module, first)
+        Runner(target, library=library_for(first, target)).run(module, first)
     return module, rest, target
 
 
