@@ -37,6 +37,9 @@ class Pass:
     parts_kernels: ClassVar[bool] = False
     """Whether kernels have nothing to do with each other after it, so that processes can share them."""
 
+    off_at_zero: ClassVar[frozenset[str]] = frozenset()
+    """Options that are usually more than 0, and of which 0 has a meaning of its own."""
+
     def __init_subclass__(cls) -> None:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 
@@ -76,7 +79,8 @@ def make_pass(cls: type[Pass], options: dict[str, Any]) -> Pass:
             raise UserError(f"pass {cls.name} has no option {key!r} (its options: {choices})")
         kind = known[key].type
         name, usual = getattr(kind, "__name__", str(kind)), known[key].default
-        values[known[key].name] = _parse_option(cls.name, key, name, value, usual)
+        least = 0 if known[key].name in cls.off_at_zero else 1
+        values[known[key].name] = _parse_option(cls.name, key, name, value, usual, least)
     return cls(**values)
 
 
@@ -84,9 +88,9 @@ def _print_option(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parse_option(pass_name: str, key: str, kind: str, value: Any, usual: Any) -> Any:
-    """usual: the option's value where none is given, which says whether it may be 0, and what would be out of all
-    proportion."""
+def _parse_option(pass_name: str, key: str, kind: str, value: Any, usual: Any, least: int) -> Any:
+    """usual: the option's value where none is given, which says what would be out of all proportion.  least: of whole
+    numbers, where the usual one is no less."""
     text = _print_option(value)
     try:
         if kind == "bool":
@@ -95,7 +99,7 @@ def _parse_option(pass_name: str, key: str, kind: str, value: Any, usual: Any) -
     except (KeyError, ValueError):
         raise UserError(f"pass {pass_name}: option {key} wants {kind}, not {text!r:.60}") from None
     if isinstance(found, int) and isinstance(usual, int):
-        least, most = min(1, usual), max(MOST, 64 * usual)
+        least, most = min(least, usual), max(MOST, 64 * usual)
         if not least <= found <= most:
             raise UserError(f"pass {pass_name}: option {key} is {text:.60}, and should be from {least} to {most:,}")
     return found

@@ -40,10 +40,12 @@ def _in_arena(entry: ir.Operation) -> bool:
 
 
 def _calls_views(entry: ir.Operation) -> bool:
-    """Whether kernels are called with what they were made for: each argument a part of the entry's memory."""
+    """Whether kernels are called with what they were made for: each argument a part of the entry's memory.  What has no
+    body, as collectives, is none."""
     functions = {symbol_of(op): op for op in operations(entry.parent.regions[0].blocks[0]) if op.name == "func.func"}
     calls = [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
-    return all(_takes_views(call, functions.get(callee_of(call))) for call in calls)
+    declared = {name for name, function in functions.items() if not list(function.regions[0].blocks)}
+    return all(callee_of(c) in declared or _takes_views(c, functions.get(callee_of(c))) for c in calls)
 
 
 def _takes_views(call: ir.Operation, kernel: ir.Operation | None) -> bool:

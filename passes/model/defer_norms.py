@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -50,6 +51,8 @@ class DeferNorms(Pass):
     made together; 0: those of the tile that the product which makes them should have."""
 
     starts_from = (UNPLACED,)
+    off_at_zero: ClassVar[frozenset[str]] = frozenset({"rows", "most_rows"})
+
     rows: int = 32
     most_rows: int = 128
     group: int = 0

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.ir import build as b
@@ -59,6 +60,8 @@ class ShardDecode(Pass):
     steps: of two products, 16 of their depth each, whose weights wait in a warp's registers where they fit; 0: none
     do.  numbers: of keys, and of values, that a lane has at once.  rows: of a head's keys and values, that lie in a
     block's memory, at most; 0: none do."""
+
+    off_at_zero: ClassVar[frozenset[str]] = frozenset({"steps", "rows"})
 
     when: str = "modelled"
     runs: int = 16

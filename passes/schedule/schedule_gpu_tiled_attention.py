@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import lcm, prod
+from typing import ClassVar
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
@@ -66,6 +67,8 @@ class ScheduleGpuTiledAttention(Pass):
     """
 
     starts_from = (PLACED,)
+    off_at_zero: ClassVar[frozenset[str]] = frozenset({"copied_keys"})
+
     rows: int = 64
     subgroups: int = 4
     keys: int = 32

@@ -62,7 +62,7 @@ DAMAGED: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "half of it is made": (without_last, r"nothing makes 'made/w\+v\.\w+' from byte 40 on$"),
     "an entry writes it": (
         lambda p: changed(p, "entry", *place_of(p, "entry", "made"), access="write"),
-        r"entry 'out' \(\w+\) writes 'made/.*', which is made of weights$",
+        r"entry 'out' \([^)]*\) writes 'made/.*', which is made of weights$",
     ),
     "it has inputs": (with_input, "what makes of weights has inputs"),
     "it reads a state": (a_state, "what is made of weights reads 'v'$"),

@@ -3,6 +3,7 @@ parts are treated alike, or one error at the slice; and random ones of both kind
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ SHAPES = {"w": (4, 4), "b": (4,), "table": (9, 4)}
 
 
 def program(folder: Path, losses: list[str]) -> Path:
-    """One entry, which gives each loss and its gradients."""
+    """One entry, which gives each loss and its gradients by the matrices that it names."""
     results = [
-        f":loss{n} loss{n} :w{n} (first (gradients loss{n} [w])) :table{n} (first (gradients loss{n} [table]))"
-        for n in range(len(losses))
+        " ".join([f":loss{n} loss{n}", *(f":{name}{n} (first (gradients loss{n} [{name}]))" for name in named)])
+        for n, loss in enumerate(losses)
+        for named in [[name for name in ("w", "table") if re.search(rf"[ (]{name}[ )]", loss)]]
     ]
     bound = "\n".join(f"loss{number} {loss}" for number, loss in enumerate(losses))
     path = folder / f"parts{len(list(folder.iterdir()))}.lisp"
