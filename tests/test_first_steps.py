@@ -15,6 +15,7 @@ from training.tiny import begun, begun_folder, losses
 
 import lispgpt
 from lispgpt.base.errors import UserError
+from lispgpt.chat import template
 from lispgpt.cli.main import main
 from lispgpt.cli.run import run
 from lispgpt.cli.sections import SECTIONS
@@ -99,6 +100,17 @@ def test_a_missing_package_is_named_before_anything_else() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.startswith("error: the Python package click is not installed here: pip")
     assert "Traceback" not in done.stderr
+
+
+def test_a_missing_jinja2_is_named_by_what_renders_conversations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "renderer.py").write_text("import a_package_that_is_nowhere")
+    monkeypatch.setattr(template, "__file__", str(tmp_path / "template.py"))
+    monkeypatch.setattr(template, "find_spec", lambda name: None)
+    monkeypatch.setattr(template, "_RENDERER", template._Renderer())
+    with pytest.raises(UserError, match="the Python package jinja2 is not installed here: pip install jinja2"):
+        template.find_template(None).render([])
 
 
 def test_the_demo_does_not_contradict_itself(tmp_path: Path) -> None:

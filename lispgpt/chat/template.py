@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.json_files import read_json
+from lispgpt.base.machine import complaint
 from lispgpt.base.reading import read_text
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 
@@ -179,7 +181,8 @@ class _Renderer:
         _write(self._process.stdin, json.dumps({"memory": MEMORY, "longest": LONGEST}).encode() + b"\n")
         if not _line(self._process, TO_START)[0]:
             self.close()
-            raise UserError("the process that renders chat templates does not start")
+            lacking = None if find_spec("jinja2") else complaint(ModuleNotFoundError(name="jinja2"))
+            raise UserError(lacking or "the process that renders chat templates does not start")
         return self._process
 
     def close(self) -> None:
