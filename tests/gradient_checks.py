@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tensor_functions import run
+import seeded
+from tensor_functions import Compiled, run
 
 Arrays = dict[str, np.ndarray]
+Case = tuple[str, Callable[..., Any], dict[str, Any]]
+"""An expression, the float64 function that it is, and what `drawn` takes."""
 TOLERANCE = 2e-4
 DTYPES = {"float32": "f32", "int32": "i32", "uint16": "bf16"}
 
 
+HEADER = "(require nn) (require gradients) (require training) (require-dialect linalg tensor)"
+
+
+def declared(given: Arrays) -> str:
+    return " ".join(f"({n} [{' '.join(map(str, a.shape))}] {DTYPES[a.dtype.name]})" for n, a in given.items())
+
+
 def program(expression: str, given: Arrays, definitions: str = "") -> str:
-    declared = " ".join(f"({n} [{' '.join(map(str, a.shape))}] {DTYPES[a.dtype.name]})" for n, a in given.items())
-    header = f"(require nn) (require gradients) (require training) (require-dialect linalg tensor) (weights {declared})"
-    return f"{header} {definitions} (entry f [tokens positions] {expression})"
+    return f"{HEADER} (weights {declared(given)}) {definitions} (entry f [tokens positions] {expression})"
 
 
 def evaluated(
@@ -30,18 +38,76 @@ def evaluated(
 
 def differences(function: Callable[..., Any], given: Arrays, name: str) -> np.ndarray:
     """The gradient of a float64 function of arrays, by central differences."""
-    exact = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in given.items()}
+    start = exact(given)
     found = np.zeros(given[name].shape)
     step = 1e-6
     for where in np.ndindex(found.shape):
         ends = []
         for sign in (1, -1):
-            moved = dict(exact)
-            moved[name] = exact[name].copy()
+            moved = dict(start)
+            moved[name] = start[name].copy()
             moved[name][where] += sign * step
             ends.append(float(function(**moved)))
         found[where] = (ends[0] - ends[1]) / (2 * step)
     return found
+
+
+def exact(given: Arrays) -> Arrays:
+    return {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in given.items()}
+
+
+class Cases:
+    """Expressions and the gradients of some of them, as entries of one program, which is compiled once."""
+
+    def __init__(self, cases: Sequence[Case], definitions: str = "", without: Sequence[Case] = ()) -> None:
+        """without: those of which no gradient is wanted."""
+        self.seed = seeded.fresh_seed()
+        self.cases = (*cases, *without)
+        self.given = [drawn(shapes, self.seed) for _, _, shapes in self.cases]
+        self.wanted = [
+            np.asarray(function(**exact(given))) for (_, function, _), given in zip(self.cases, self.given, strict=True)
+        ]
+        entries = [self._value(k) for k in range(len(self.cases))]
+        entries += [self._gradients(k) for k in range(len(cases))]
+        self.compiled = Compiled(" ".join([HEADER, definitions, *entries]))
+
+    def _value(self, k: int) -> str:
+        return f"(entry value{k} [{declared(self.given[k])}] {self.cases[k][0]})"
+
+    def _weights(self, k: int) -> np.ndarray:
+        return np.random.default_rng(self.seed).standard_normal(self.wanted[k].shape).astype(np.float32)
+
+    def _targets(self, k: int) -> list[str]:
+        return [name for name, array in self.given[k].items() if array.dtype == np.float32]
+
+    def _gradients(self, k: int) -> str:
+        total = f"(* weights-of-sum (square {self.cases[k][0]}))"
+        for _ in self.wanted[k].shape:
+            total = f"(sum {total})"
+        inputs = declared({**self.given[k], "weights-of-sum": self._weights(k)})
+        names = self._targets(k)
+        found = " ".join(f":d{name} d{name}" for name in names)
+        bound = " ".join(f"d{name}" for name in names)
+        return f"(entry gradients{k} [{inputs}] (let [[{bound}] (gradients {total} [{' '.join(names)}])] {{{found}}}))"
+
+    def check_value(self, k: int) -> None:
+        (found,) = self.compiled.call(f"value{k}", list(self.given[k].values()))
+        message = f"{self.cases[k][0]}, seed {self.seed}"
+        np.testing.assert_allclose(found, self.wanted[k], rtol=2e-5, atol=2e-5, err_msg=message)
+
+    def check_gradients(self, k: int) -> None:
+        """Of the sum of weights times squares of what the expression gives, by every float array."""
+        expression, function, _ = self.cases[k]
+        given, weights = self.given[k], self._weights(k)
+
+        def loss(**arrays: Any) -> Any:
+            return (np.float64(weights) * np.float64(function(**arrays)) ** 2).sum()
+
+        found = self.compiled.call(f"gradients{k}", [*given.values(), weights])
+        for name, array in zip(self._targets(k), found, strict=True):
+            wanted = differences(loss, given, name)
+            error = np.abs(array - wanted).max() / max(np.abs(wanted).max(), 1e-3)
+            assert error < TOLERANCE, f"gradient of {expression} by {name}, seed {self.seed}: {error:.1e}"
 
 
 def check(

@@ -47,30 +47,57 @@ def run(
 
 def call(made: Program, inputs: list[np.ndarray], function: str) -> list[np.ndarray]:
     """Lower a copy of a program's module and call one of its functions."""
-    text = str(made.module).replace("module {", "module attributes {transform.with_named_sequence} {" + _SOFTMAX, 1)
-    module = ir.Module.parse(text)
-    functions = [op for op in module.body.operations if op.operation.name == "func.func"]
-    target = next(op for op in functions if op.attributes["sym_name"].value == function)
-    for other in functions:
-        if "entry" in other.attributes and other != target:
-            other.operation.erase()
-    kind = ir.FunctionType(ir.TypeAttr(target.attributes["function_type"]).value)
-    results = [np.full(t.shape, _poison(str(t.element_type)), _DTYPES[str(t.element_type)]) for t in kind.results]
-    for array, wanted in zip(inputs, kind.inputs, strict=True):
-        assert list(array.shape) == list(wanted.shape), (array.shape, str(wanted))
-        assert array.dtype == _DTYPES[str(wanted.element_type)]
-    target.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-    passmanager.PassManager.parse("builtin.module(transform-interpreter)").run(module.operation)
-    for op in list(module.body.operations):
-        if op.operation.name == "transform.named_sequence":
-            op.operation.erase()
-    passmanager.PassManager.parse(_PIPELINE).run(module.operation)
-    engine = execution_engine.ExecutionEngine(module, opt_level=1, shared_libs=[str(_RUNNER)])
-    arrays = [np.array(a, order="C") for a in inputs] + results  # bufferization may write into what it is given
-    descriptors = [descriptor_of(a) for a in arrays]
-    pointers = [ctypes.pointer(ctypes.pointer(d)) for d in descriptors]
-    engine.invoke(function, *pointers)
-    return results
+    return Lowered(made, function).call(function, inputs)
+
+
+class Lowered:
+    """A copy of a program's module, lowered; of its entries alone the one that is named, or all."""
+
+    def __init__(self, made: Program, only: str | None = None) -> None:
+        text = str(made.module).replace("module {", "module attributes {transform.with_named_sequence} {" + _SOFTMAX, 1)
+        module = ir.Module.parse(text)
+        self.kinds: dict[str, tuple[list[tuple[tuple[int, ...], str]], list[tuple[tuple[int, ...], str]]]] = {}
+        for op in [op for op in module.body.operations if op.operation.name == "func.func"]:
+            name = op.attributes["sym_name"].value
+            if only is not None and "entry" in op.attributes and name != only:
+                op.operation.erase()
+            elif "entry" in op.attributes or name == only:
+                kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+                self.kinds[name] = _described(kind.inputs), _described(kind.results)
+                op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        passmanager.PassManager.parse("builtin.module(transform-interpreter)").run(module.operation)
+        for op in list(module.body.operations):
+            if op.operation.name == "transform.named_sequence":
+                op.operation.erase()
+        passmanager.PassManager.parse(_PIPELINE).run(module.operation)
+        self.engine = execution_engine.ExecutionEngine(module, opt_level=0, shared_libs=[str(_RUNNER)])
+
+    def call(self, function: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        taken, given = self.kinds[function]
+        results = [np.full(shape, _poison(dtype), _DTYPES[dtype]) for shape, dtype in given]
+        for array, (shape, dtype) in zip(inputs, taken, strict=True):
+            assert array.shape == shape, (array.shape, shape)
+            assert array.dtype == _DTYPES[dtype]
+        arrays = [np.array(a, order="C") for a in inputs] + results  # bufferization may write into what it is given
+        descriptors = [descriptor_of(a) for a in arrays]
+        pointers = [ctypes.pointer(ctypes.pointer(d)) for d in descriptors]
+        self.engine.invoke(function, *pointers)
+        return results
+
+
+class Compiled:
+    """All entries of a program's text, compiled at once."""
+
+    def __init__(self, text: str, **options: Any) -> None:
+        with new_context(), ir.Location.unknown():
+            self.lowered = Lowered(program(text, [], **options))
+
+    def call(self, entry: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        return self.lowered.call(entry, inputs)
+
+
+def _described(types: Any) -> list[tuple[tuple[int, ...], str]]:
+    return [(tuple(t.shape), str(t.element_type)) for t in types]
 
 
 def _poison(dtype: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import seeded
-from gradient_checks import check, drawn, evaluated
+from gradient_checks import Cases, drawn, evaluated
 
 from lispgpt.base.errors import UserError
 
@@ -79,12 +79,14 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("text,right,shapes", CASES, ids=[case[0][:50] for case in CASES])
-def test_gradients_are_those_of_finite_differences(
-    text: str, right: Callable[..., Any], shapes: dict[str, Any]
-) -> None:
-    seed = seeded.fresh_seed()
-    check(text, right, drawn(shapes, seed), seed, KERNELS)
+@pytest.fixture(scope="module")
+def cases() -> Cases:
+    return Cases(CASES, KERNELS)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0][:50] for case in CASES])
+def test_gradients_are_those_of_finite_differences(cases: Cases, number: int) -> None:
+    cases.check_gradients(number)
 
 
 def test_functions_keep_their_own_gradients_in_a_loop() -> None:
