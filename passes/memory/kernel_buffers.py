@@ -7,9 +7,9 @@ import math
 from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.access import set_access
+from lispgpt.ir.linalg_ops import elementwise_copy
 from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import integers, kernel_functions, operations, retype, strings, symbol_of
-from lispgpt.passes.model.linalg_ops import elementwise_copy
 
 
 def byte_size(type_: ir.Type) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lispgpt.ir import build as b
+from lispgpt.ir.linalg_ops import contract, elementwise, filled, reduce
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.named_ops import generalized
 from lispgpt.ir.structure import (
@@ -35,7 +36,6 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import starts_at_zero
-from lispgpt.passes.model.linalg_ops import contract, elementwise, filled, reduce
 from lispgpt.passes.model.product_layout import factors_of
 
 FLOATS = ("f32", "bf16", "f16")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lispgpt.ir import build as b
+from lispgpt.ir.linalg_ops import contract, elementwise, filled, generic
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     defining_op,
@@ -35,7 +36,6 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_gradients import is_product
-from lispgpt.passes.model.linalg_ops import contract, elementwise, filled, generic
 from lispgpt.passes.model.row_moments import Moments, make_moments, row_statistics
 from lispgpt.passes.model.row_norms import Norm, norm_of
 from lispgpt.passes.model.weight_recipes import ONCE

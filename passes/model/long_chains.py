@@ -5,10 +5,10 @@ What a kernel computes is read lazily, from its results back: its code, and the 
 
 from __future__ import annotations
 
+from lispgpt.ir.linalg_ops import elementwise_copy
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import VIEWS, defining_op, is_elementwise, operations
 from lispgpt.passes.model.kernel_group import KernelGroup
-from lispgpt.passes.model.linalg_ops import elementwise_copy
 
 MOST_OPS, MOST_SUMS, MOST_VIEWS = 96, 16, 48
 """Of a kernel that ops join one by one, of those that go through rows in it, and of views of views."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import declare_collective, operation_of
+from lispgpt.ir.linalg_ops import elementwise_copy
 from lispgpt.ir.mlir import create_op, ir, numbers
 from lispgpt.ir.places import place_of, placed, together
 from lispgpt.ir.structure import (
@@ -46,7 +47,6 @@ from lispgpt.passes.model.column_sums import column_sum
 from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
-from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.long_chains import cut_views
 from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned

@@ -26,6 +26,7 @@ from math import prod
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.ir import build as b
+from lispgpt.ir.linalg_ops import contract, elementwise
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     RESHAPES,
@@ -47,7 +48,6 @@ from lispgpt.passes.model.attention import Attention
 from lispgpt.passes.model.cache_writes import readers_of
 from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import is_product
-from lispgpt.passes.model.linalg_ops import contract, elementwise
 from lispgpt.passes.states import UNPLACED
 
 APPROXIMATED = ("math.tanh",)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
+from lispgpt.ir.linalg_ops import elementwise, filled, generic, reduce
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, shape_of
-from lispgpt.passes.model.linalg_ops import elementwise, filled, generic, reduce
 from lispgpt.passes.model.row_norms import Norm
 
 BESIDE, MOMENT = "beside", "moment"

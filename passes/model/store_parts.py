@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lispgpt.ir import build as b
+from lispgpt.ir.linalg_ops import elementwise
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     RESHAPES,
@@ -34,7 +35,6 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_gradients import is_product
-from lispgpt.passes.model.linalg_ops import elementwise
 from lispgpt.passes.states import UNPLACED
 from lispgpt.passes.targets import Gpu
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access, tensor_access
+from lispgpt.ir.linalg_ops import elementwise_copy
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     captured_values,
@@ -36,7 +37,6 @@ from lispgpt.passes.kernels.refusal import note_refusal, refusals
 from lispgpt.passes.memory.kernel_buffers import memref_of
 from lispgpt.passes.model.kernel_groups import is_inline, root_kind
 from lispgpt.passes.model.kernel_work import kernel_work, record_work
-from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.schedule.kernel_parts import Parts
 from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
 from lispgpt.passes.schedule.unrolled_loops import unroll_loops

@@ -20,11 +20,11 @@ from lispgpt.base.access import SCRATCH
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
+from lispgpt.ir.linalg_ops import copy
 from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import callee_of, nested_operations, operations, retype, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of, set_launch
-from lispgpt.passes.model.linalg_ops import copy
 from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
 from lispgpt.passes.targets import Gpu, Target
 

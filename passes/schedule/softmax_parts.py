@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lispgpt.ir import build as b
+from lispgpt.ir.linalg_ops import fill, filled, generic, rows_map
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import element_type, nested_operations, shape_of
 from lispgpt.passes.kernels.read import softmax_dimension
-from lispgpt.passes.model.linalg_ops import fill, filled, generic, rows_map
 
 Start = Callable[[ir.Type, float], ir.Value]
 """What holds a number of a type for each row."""

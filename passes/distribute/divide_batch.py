@@ -27,13 +27,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
+from lispgpt.ir.linalg_ops import filled
 from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, entry_results, shape_of, strings
-from lispgpt.passes.model import kept_sums
-from lispgpt.passes.model.batch_dims import BatchDim
-from lispgpt.passes.model.divide_entries import DividingPass, divide_ops
-from lispgpt.passes.model.divided_values import DEVICES, DividedValues
-from lispgpt.passes.model.linalg_ops import filled
+from lispgpt.passes.distribute import accumulated_gradients as kept_sums
+from lispgpt.passes.distribute.batch_dims import BatchDim
+from lispgpt.passes.distribute.divide_entries import DividingPass, divide_ops
+from lispgpt.passes.distribute.divided_values import DEVICES, DividedValues
 
 BATCH = "batch"
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lispgpt.ir import build as b
+from lispgpt.ir.linalg_ops import elementwise
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, entry_arguments, entry_results, is_elementwise
-from lispgpt.passes.model.divided_values import DividedValues
-from lispgpt.passes.model.linalg_ops import elementwise
-from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN, is_nothing, results_of
+from lispgpt.passes.distribute.divided_values import DividedValues
+from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, PLAIN, is_nothing, results_of
 
 
 def find(entries: Iterable[ir.Operation], is_divided: Callable[[ir.Operation], bool]) -> set[str]:

@@ -24,8 +24,8 @@ from lispgpt.ir.structure import (
     operations,
     shape_of,
 )
-from lispgpt.passes.model.batch_dims import ALL, Dims, Span, fail, joined, without
-from lispgpt.passes.model.linear_values import CONVERSIONS, LINEAR, NOTHING, PLAIN, SUMS, is_zero, results_of
+from lispgpt.passes.distribute.batch_dims import ALL, Dims, Span, fail, joined, without
+from lispgpt.passes.distribute.linearity import CONVERSIONS, LINEAR, NOTHING, PLAIN, SUMS, is_zero, results_of
 
 Terms: TypeAlias = dict[Hashable, Span]
 """For each key, over which of the batch it is added up, or put side by side."""

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, shape_of, strings
-from lispgpt.passes.model.batch_dims import BatchDim
-from lispgpt.passes.model.divide_entries import DividingPass, divide_ops
-from lispgpt.passes.model.divided_values import grid_attributes
-from lispgpt.passes.model.shared_values import SharedValues
-from lispgpt.passes.model.updates import Updates, parts_of, sums_of
+from lispgpt.passes.distribute.batch_dims import BatchDim
+from lispgpt.passes.distribute.divide_entries import DividingPass, divide_ops
+from lispgpt.passes.distribute.divided_values import grid_attributes
+from lispgpt.passes.distribute.optimizer_states import Updates, parts_of, sums_of
+from lispgpt.passes.distribute.shared_values import SharedValues
 
 
 @dataclass(frozen=True)

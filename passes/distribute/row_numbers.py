@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import loop_extents, nested_operations
-from lispgpt.passes.model.batch_dims import ALL, BatchDim, fail
-from lispgpt.passes.model.divided_values import DividedValues
+from lispgpt.passes.distribute.batch_dims import ALL, BatchDim, fail
+from lispgpt.passes.distribute.divided_values import DividedValues
 
 
 def number_rows(values: DividedValues, op: ir.Operation, loops: Mapping[int, BatchDim]) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import entry_results, operations, retype
 from lispgpt.passes.base import Pass
-from lispgpt.passes.model.divided_ops import visit
-from lispgpt.passes.model.divided_values import DividedValues
+from lispgpt.passes.distribute.divided_ops import visit
+from lispgpt.passes.distribute.divided_values import DividedValues
 from lispgpt.passes.states import UNPLACED
 
 

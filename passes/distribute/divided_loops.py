@@ -13,9 +13,9 @@ from lispgpt.ir.structure import (
     operations,
     replace_captured,
 )
-from lispgpt.passes.model.batch_dims import fail
-from lispgpt.passes.model.divided_values import DividedValues, add_up_all, same, takes_parts
-from lispgpt.passes.model.linear_values import LINEAR, NOTHING, results_of
+from lispgpt.passes.distribute.batch_dims import fail
+from lispgpt.passes.distribute.divided_values import DividedValues, add_up_all, same, takes_parts
+from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, results_of
 from lispgpt.passes.model.placements import is_same_slice
 
 

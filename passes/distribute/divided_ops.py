@@ -14,11 +14,11 @@ from lispgpt.ir.structure import (
     reshape_groups,
     shape_of,
 )
-from lispgpt.passes.model.batch_dims import BatchDim, collapsed, expanded, fail
-from lispgpt.passes.model.divided_loops import divide_loop
-from lispgpt.passes.model.divided_values import DividedValues, add_up_all, same, takes_parts
-from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN, SUM, is_nothing, reduction_of, results_of
-from lispgpt.passes.model.row_numbers import number_rows
+from lispgpt.passes.distribute.batch_dims import BatchDim, collapsed, expanded, fail
+from lispgpt.passes.distribute.divided_loops import divide_loop
+from lispgpt.passes.distribute.divided_values import DividedValues, add_up_all, same, takes_parts
+from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, PLAIN, SUM, is_nothing, reduction_of, results_of
+from lispgpt.passes.distribute.row_numbers import number_rows
 
 
 def visit(values: DividedValues, op: ir.Operation) -> None:

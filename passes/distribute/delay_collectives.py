@@ -23,9 +23,9 @@ from lispgpt.ir.collectives import collective_functions, collective_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import entry_functions, integers, kernel_functions, operations
 from lispgpt.passes.base import Pass
+from lispgpt.passes.distribute.join_collectives import place_of
 from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
-from lispgpt.passes.plan.join_collectives import place_of
 from lispgpt.passes.states import NO_ARENA, PLACED
 from lispgpt.passes.targets.base import Gpu
 

@@ -15,9 +15,9 @@ from lispgpt.ir.structure import (
     replace_captured,
     shape_of,
 )
-from lispgpt.passes.model.alike_parts import Alike
-from lispgpt.passes.model.batch_dims import BatchDim, Dims, collapsed, expanded, fail
-from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN, SUM
+from lispgpt.passes.distribute.batch_dims import BatchDim, Dims, collapsed, expanded, fail
+from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, PLAIN, SUM
+from lispgpt.passes.distribute.uniformity import Alike
 
 DEVICES = "devices"
 """The symbol of the grid that has all of them."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, is_elementwise, shape_of
-from lispgpt.passes.model.batch_dims import Dims
-from lispgpt.passes.model.divided_values import DividedValues, grid_attributes
+from lispgpt.passes.distribute.batch_dims import Dims
+from lispgpt.passes.distribute.divided_values import DividedValues, grid_attributes
 from lispgpt.passes.model.placements import row_slice
 
 
