@@ -1,4 +1,4 @@
-"""Which way imports point, who names MLIR, who reads the environment, and how long files may get."""
+"""Which way imports point, who names MLIR, and who reads the environment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"lispgpt": ROOT / "lispgpt", "lispgpt.passes": ROOT / "passes", "lispgpt.runtime": ROOT / "runtime"}
 MLIR = {"mlir", "flydsl"}
-LONGEST = 300
-"""Lines of a source file, of tests and programs too."""
 
 # What a part may import of this package; a part is a folder, or a module right under `lispgpt`.
 ARROWS = {
@@ -166,13 +164,6 @@ def test_only_the_command_line_reads_the_environment() -> None:
             if text in ("os.environ", "os.getenv", "environ", "getenv") and module not in allowed:
                 bad.append(f"{module}:{node.lineno}")
     assert not bad
-
-
-def test_files_are_read_in_one_sitting() -> None:
-    folders = [*FOLDERS.values(), ROOT / "tests", ROOT / "tools", ROOT / "examples"]
-    files = {path for folder in folders for kind in ("*.py", "*.lisp") for path in folder.rglob(kind)}
-    long = {str(p.relative_to(ROOT)): n for p in files if (n := len(p.read_text().splitlines())) > LONGEST}
-    assert not long
 
 
 def test_every_folder_with_code_is_a_package_that_the_wheel_takes() -> None:
