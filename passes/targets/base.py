@@ -126,7 +126,7 @@ class Gpu(Target):
     the cache of all cores. Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_,
     that blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers
     to the next. matrix_rest: nanoseconds that a warp may sleep between two matrix instructions so that a core's units
-    stay awake (kernels/awake.py); 0: they do not sleep.
+    stay awake (decode_step/keep_clocked.py); 0: they do not sleep.
     """
 
     pipeline: ClassVar[str] = "gpu"

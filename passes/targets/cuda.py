@@ -138,7 +138,7 @@ HOPPER_LAUNCH, HOPPER_EXCHANGE = 1.4e-6, 2.1e-6
 the same steps, whose blocks tell each other by counters how far they are, 202 us."""
 
 HOPPER_CLUSTERS = 2.6e-6
-"""Seconds from one exchange among clusters to the next, with what is done between them (see sharded_exchange.py)."""
+"""Seconds from one exchange among clusters to the next, with what is done between them (see exchange.py)."""
 
 HOPPER_REST = 200
 """Nanoseconds of sleep, which may last twice as long, where units sleep after 590 without an instruction."""

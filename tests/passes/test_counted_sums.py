@@ -10,8 +10,8 @@ from tensor_functions import descriptor_of
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, execution_engine, ir, new_context, passmanager
-from lispgpt.passes.kernels.counted_sums import COUNTED, LOST, MOST, MOST_PARTS, UNITS, lacks, value_of_sum
-from lispgpt.passes.kernels.words import Word, each, word
+from lispgpt.passes.decode_step.fixed_point_sums import COUNTED, LOST, MOST, MOST_PARTS, UNITS, lacks, value_of_sum
+from lispgpt.passes.decode_step.scalars import Word, each, word
 
 COUNT = 20_000
 PIPELINE = "builtin.module(convert-scf-to-cf,expand-strided-metadata,convert-math-to-llvm,convert-to-llvm)"

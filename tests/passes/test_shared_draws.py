@@ -12,7 +12,7 @@ from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
 from shared_steps import compiled
 
-from lispgpt.passes.plan.sharded_layout import Layout
+from lispgpt.passes.decode_step.layout import Layout
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 

@@ -15,11 +15,12 @@ from shared_steps import by_cpu, clear_weights, compiled
 
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels import cluster
-from lispgpt.passes.kernels.words import Word, when
-from lispgpt.passes.plan import sharded_layout, sharded_residual
-from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import Layout
+from lispgpt.passes.decode_step import cluster
+from lispgpt.passes.decode_step import layout as sharded_layout
+from lispgpt.passes.decode_step import residual as sharded_residual
+from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.layout import Layout
+from lispgpt.passes.decode_step.scalars import Word, when
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session

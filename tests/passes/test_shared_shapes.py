@@ -11,7 +11,7 @@ from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
 from shared_steps import compiled, fill_cache
 
-from lispgpt.passes.plan import sharded_layout
+from lispgpt.passes.decode_step import layout as sharded_layout
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.session import Session
 

@@ -1,0 +1,260 @@
+"""Attention of a sharded launch: a block's positions of some heads, whose number modulo the ranks is its rank.
+
+A cluster's warps share its heads of keys and values out, and each head's warps the block's positions.  A row of keys
+is one for some lanes, each with 16 or 32 bytes; a warp takes as many at once as there is room for.  Keys and values of
+earlier positions are loaded before the query is there, as many as registers hold, as the words that lie there: who
+converts a number waits for it.  The first of them may lie in the block's memory; where none do, all are brought to the
+cache of all cores while the layer ahead is under way, to stay there.  Further ones come one batch after the other,
+whose result is joined to what the warp has left of those before.  The row's own key and value come with the query; the
+block whose position it is writes them: in each cluster that has their head the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lispgpt.base.dtypes import DTYPES
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import element_type
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.kv_cache import row_words, rows_there
+from lispgpt.passes.decode_step.launch import Copied, Launch, lanes
+from lispgpt.passes.decode_step.queries import HeadReader
+from lispgpt.passes.decode_step.scalars import (
+    Word,
+    assembly,
+    each,
+    either,
+    fused,
+    greater,
+    if_there,
+    lesser,
+    real,
+    when,
+    word,
+)
+from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
+from lispgpt.passes.kernels.expand import exp2
+
+LOG2_E = 1.4426950408889634
+LOWEST = -1e30
+Pairs = list[tuple[list[Word], list[Word]]]
+
+
+class Earlier(HeadReader):
+    """A warp's part of earlier positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
+    layer that is under way."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        made: Copied,
+        normed: Sequence[Copied],
+        position: Word,
+        parity: Word | None = None,
+        text: Word | int = 0,
+    ) -> None:
+        super().__init__(launch, made, normed, position, text)
+        layout = launch.layout
+        self.parity = parity
+        self.numbers, self.across, self.words = layout.row_numbers, layout.row_lanes, layout.row_words
+        self.at_once = 32 // self.across
+        number = launch.warp // layout.head_warps
+        busy = number < layout.kv if layout.kv * layout.head_warps < WARPS else None
+        self.shared = number if busy is None else lesser(number, word(layout.kv - 1))
+        self.within = launch.warp % layout.head_warps if layout.kv > 1 else launch.warp
+        self.count = launch.earlier(position)
+        if busy is not None:
+            self.count = busy.where(self.count, 0)
+        self.busy = busy
+        column = launch.lane % self.across * self.numbers
+        self.inside = column < self.depth if self.across * self.numbers > self.depth else None
+        self.column = column if self.inside is None else self.inside.where(column, 0)
+        self.step, self.turns, self.near = layout.row_step, layout.turns, layout.near
+        self.more = layout.all_turns > self.turns
+        self.early = min(self.near + max(1, layout.numbers // (2 * self.words)), self.turns)
+        """The turn before which rows come to registers ahead of the stream: behind all its exchange would wait."""
+
+    def _number(self, turn: Word | int) -> Word:
+        """Which of the block's positions a lane has in its turn."""
+        return self.within * self.at_once + turn * self.step + self.launch.lane // self.across
+
+    def fetch(self) -> None:
+        """Bring what `load` and `attend` read to the cache of all cores."""
+        for tensor in self.attention.updated:
+            self.made.reader.bind(tensor, self._fetch)
+        each(0, self._turns(self.count - self.within * self.at_once), self._read)
+
+    def _fetch(self, index: Sequence[Index], width: int) -> ir.Value:
+        memory = cache_of(self.attention)
+        number: Index = 0
+        for at, extent in zip(index, memory.type.shape, strict=True):
+            number = b.add(b.mul(number, extent), at)
+        size = b.constant(DTYPES[str(memory.type.element_type)].bits // 8, b.i64())
+        offset = b.emit("arith.index_cast", [b.as_value(number)], [b.i64()])
+        c.fetch(c.pointer(memory, Word(b.emit("arith.muli", [offset, size], [b.i64()]))))
+        return b.constant(0.0, b.with_width(memory.type.element_type, width))
+
+    def load(self, turns: range) -> Pairs:
+        """Keys and values of some turns, as words that lie there; zeros where a warp has none."""
+        return [self._row(word(turn)) for turn in turns]
+
+    def load_near(self) -> Pairs:
+        """The same of the turns whose rows lie in the block's memory."""
+        if self.near:
+            assert self.parity is not None
+            rows_there(self.launch, self.parity)
+        return [self._near(turn) for turn in range(self.near)]
+
+    def _near(self, turn: int) -> tuple[list[Word], list[Word]]:
+        first, words = self.within * self.at_once + turn * self.step, self.words
+        row = lesser(first + self.launch.lane // self.across, self.count - 1)
+        byte = self.column * (4 * words // self.numbers)
+        found = either(
+            first < self.count,
+            "r" * (2 * words),
+            lambda: row_words(self.launch, self.shared, row, byte, words),
+            lambda: [word(0)] * (2 * words),
+        )
+        return found[:words], found[words:]
+
+    def _row(self, turn: Word) -> tuple[list[Word], list[Word]]:
+        any_ = self.within * self.at_once + turn * self.step < self.count
+
+        words = ir.VectorType.get([self.words], b.i32())
+
+        def read() -> list[Word]:
+            both = [b.emit("vector.bitcast", [row], [words]) for row in self._read(turn)]
+            return [*lanes(both[0]), *lanes(both[1])]
+
+        found = either(any_, "r" * (2 * self.words), read, lambda: [word(0)] * (2 * self.words))
+        return found[: self.words], found[self.words :]
+
+    def _read(self, turn: Word) -> list[ir.Value]:
+        """A lane's part of a key and a value; of the last ones where there are no more."""
+        number = lesser(self._number(turn), self.count - 1)
+        t = self.launch.position_of_row(number).index()
+        with self.made.reader.scope():
+            place = self.place(self.shared, 0)
+            both = (self.attention.keys, self.attention.values)
+            return [read_operand(self.made.reader, o, place, t, self.column.index(), self.numbers) for o in both]
+
+    def _reals(self, words: list[Word]) -> list[Word]:
+        words = [assembly("mov.b32 $0, $1;", [w], "r")[0] for w in words]  # nothing waits for them before
+        element = element_type(self.attention.keys.tensor)
+        row = b.vector_of([w.value for w in words])
+        return lanes(b.extend(b.emit("vector.bitcast", [row], [ir.VectorType.get([self.numbers], element)])))
+
+    def attend(self, rows: Pairs) -> None:
+        """With the queries that are there now; leave a part of each head's result."""
+        counts, none = sorted({1, -(-len(rows) // 2), len(rows)}), (self.count <= self.within * self.at_once).value
+
+        def attend(member: Word) -> None:
+            b.either(none, lambda: self._leave_nothing(member), lambda: self._attend_first(rows, member, counts))
+
+        self.members(attend)
+        if not self.more:
+            return
+
+        def batch(first: Word) -> None:
+            further = [self._row(first + turn) for turn in range(self.turns)]
+            self.members(lambda member: self._attend(further, member, first))
+
+        left = self.count - self.within * self.at_once
+        each(self.turns, self._turns(left), batch, self.turns)
+
+    def _turns(self, left: Word) -> Word:
+        """How many turns a warp has, of so many positions that are left for it and those behind it."""
+        return (left > 0).where((left + (self.step - 1)) // self.step, 0)
+
+    def _attend_first(self, rows: Pairs, member: Word, counts: Sequence[int]) -> None:
+        """To as many rows as are enough, of these counts."""
+        first, *more = counts
+        if not more:
+            self._attend(rows, member, None)
+            return
+        enough = (self.count <= first * self.step).value
+        b.either(
+            enough, lambda: self._attend(rows[:first], member, None), lambda: self._attend_first(rows, member, more)
+        )
+
+    def _weighed(self, turn: Word | int, member: Word, score: Word) -> Word:
+        number = self._number(turn)
+        t = self.launch.position_of_row(number).index()
+        with self.made.reader.scope():
+            value = Word(score_at(self.made.reader, self.attention, self.place(self.shared, member), t, score.value))
+        return (number < self.count).where(greater(value * LOG2_E, real(LOWEST)), LOWEST)
+
+    def _attend(self, rows: Pairs, member: Word, turn: Word | None) -> None:
+        """To rows from a turn on, whose result is joined to what there is; None: the first rows."""
+        launch, across = self.launch, self.across
+        query = self.query(self.shared, member, self.column, self.numbers)
+        if self.inside is not None:
+            query = [self.inside.where(q, 0.0) for q in query]
+        scores = []
+        for words, _ in rows:
+            key = self._reals(words)
+            chains = [q * k for q, k in zip(query[:2], key[:2], strict=True)]
+            for i, (q, k) in enumerate(zip(query[2:], key[2:], strict=True)):
+                chains[i % 2] = fused(q, k, chains[i % 2])
+            scores.append(chains[0] + chains[1])
+        distances = [1 << i for i in range(5)]
+        for distance in (d for d in distances if d < across):
+            scores = [s + s.from_lane(distance) for s in scores]
+        first = 0 if turn is None else turn
+        scores = [self._weighed(first + i if turn is not None else i, member, s) for i, s in enumerate(scores)]
+        top = scores[0]
+        for s in scores[1:]:
+            top = greater(top, s)
+        for distance in (d for d in distances if d >= across):
+            top = greater(top, top.from_lane(distance))
+        part, end = self._left(member)
+        before = None
+        if turn is not None:
+            c.warp_barrier()
+            before = [*c.load_reals(end, 2), *self._loaded(part)]
+            c.warp_barrier()
+            top = greater(top, before[0])
+        powers = [Word(exp2((s - top).value, launch.target)) for s in scores]
+        total, sums = powers[0], [powers[0] * v for v in self._reals(rows[0][1])]
+        for p, (_, words) in zip(powers[1:], rows[1:], strict=True):
+            total = total + p
+            sums = [fused(p, v, s) for v, s in zip(self._reals(words), sums, strict=True)]
+        for distance in (d for d in distances if d >= across):
+            total = total + total.from_lane(distance)
+            sums = [s + s.from_lane(distance) for s in sums]
+        if before is not None:
+            factor = Word(exp2((before[0] - top).value, launch.target))
+            total = fused(factor, before[1], total)
+            sums = [fused(factor, old, s) for old, s in zip(before[2:], sums, strict=True)]
+        if_there(self.busy, lambda: self._leave(member, sums, [top, total]))
+
+    def _left(self, member: Word) -> tuple[Word, Word]:
+        """Where a warp's part lies, and its end."""
+        place = self.launch.place("parts") + self.part(self.slot(self.shared, member))
+        part = place + self.within * self.launch.layout.part
+        return part, part + 4 * self.depth
+
+    def _leave(self, member: Word, sums: list[Word], both: list[Word]) -> None:
+        part, end = self._left(member)
+        stores = self.launch.lane < self.across
+        if self.inside is not None:
+            stores = self.launch.lane * self.numbers < self.depth
+        when(stores, lambda: self._store(part, sums))
+        when(self.launch.lane == 0, lambda: c.store_words(end, both))
+
+    def _leave_nothing(self, member: Word) -> None:
+        """Of a warp that has no rows."""
+        none = [real(0.0)] * self.numbers
+        if_there(self.busy, lambda: self._leave(member, none, [real(LOWEST), real(0.0)]))
+
+    def _store(self, part: Word, sums: list[Word]) -> None:
+        for first in range(0, self.numbers, 4):
+            c.store_words(part + (self.column + first) * 4, sums[first : first + 4])
+
+    def _loaded(self, part: Word) -> list[Word]:
+        starts = range(0, self.numbers, 4)
+        return [w for first in starts for w in c.load_reals(part + (self.column + first) * 4, 4)]

@@ -1,0 +1,242 @@
+"""Products of a launch of several texts: each of a number's three parts is an instruction, whose columns are the texts.
+
+Weights are in registers before the other side is there, once for all texts.  A tile is an instruction's 16 rows: of a
+product of rows those of two chunks.  A warp has a slice of the depth for one tile or for several, so that few warps
+read the same of the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.batch_launch import MULTIPLIERS, THREADS, TextsLaunch
+from lispgpt.passes.decode_step.batch_layout import (
+    MATRIX_BYTES,
+    MOST_TEXTS,
+    OPERAND_PARTS,
+    PART_BYTES,
+    STEP_BYTES,
+    pitch,
+)
+from lispgpt.passes.decode_step.layout import LINE
+from lispgpt.passes.decode_step.products import Products
+from lispgpt.passes.decode_step.scalars import Word, each, if_there, lesser, real, when, word
+from lispgpt.passes.decode_step.sharing import Sharing
+from lispgpt.passes.decode_step.weights import Fragment, Weights
+
+LINE_STEPS = LINE // 16
+Totals = list[list[Word]]
+
+
+@dataclass
+class Held:
+    """A warp's share of a product.  slice: of the depth.  tiles: of rows.  works: whether it has a share, where not all
+    warps have.  numbers: of each tile and step.  read: of the ring's slots that it has read, the arrivals for each, and
+    whether there is one."""
+
+    sharing: Sharing
+    slice: Word
+    tiles: list[Word]
+    works: Word | None
+    numbers: list[list[Fragment]]
+    read: list[tuple[Word, int, Word | None]]
+
+
+class TextProducts:
+    def __init__(self, launch: TextsLaunch) -> None:
+        self.launch, self.products = launch, Products(launch)
+        self.weights = Weights(launch)
+
+    def meet(self) -> None:
+        """All warps that multiply."""
+        c.meet(MULTIPLIERS, THREADS)
+
+    # ---- weights
+
+    def load_rows(self, chunk: Word, sharing: Sharing, count: int) -> Held:
+        """The chunk-th chunk and those behind it, so many, each 8 rows."""
+        launch, layout, lane = self.launch, self.launch.layout, self.launch.lane
+        number, works = self.products.share_out(sharing)
+        part = number % sharing.slices
+        tiles = self._tiles(number // sharing.slices, sharing)
+        first, odd, arrivals = part * sharing.steps, (lane // 8 & 1) == 1, layout.arrivals // sharing.slices
+        pairs = [[launch.slot(chunk + n) for n in (t * 2, lesser(t * 2 + 1, word(count - 1)))] for t in tiles]
+
+        def load() -> list[Fragment]:
+            found = []
+            for pair in pairs:
+                for slot, parity in pair:
+                    c.wait(launch.full(slot), parity)
+                base = launch.start + odd.where(pair[1][0], pair[0][0]) * layout.chunk
+                found += [self.weights.load(self._place_of_row(base, first + i)) for i in range(sharing.steps)]
+            return found
+
+        read: list[tuple[Word, int, Word | None]] = []
+        for tile, ((one, _), (other, _)) in zip(tiles, pairs, strict=True):
+            there = None if count % 2 == 0 else tile * 2 + 1 < count
+            read += [(one, arrivals, None), (other, arrivals, there)]
+        return self._held(sharing, part, tiles, works, load, read)
+
+    def _place_of_row(self, base: Word, step: Word) -> Word:
+        """Where a lane's weights of a step lie: of its row in a chunk of 8."""
+        row, line = self.launch.lane % 8, 8 * 2 * LINE
+        return self.weights.column_place(base + step // LINE_STEPS * line, step % LINE_STEPS, word(0), row)
+
+    def load_columns(self, chunk: Word, sharing: Sharing) -> Held:
+        """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
+        launch, layout = self.launch, self.launch.layout
+        number, works = self.products.share_out(sharing)
+        part = number // sharing.tiles
+        tiles = self._tiles(number % sharing.tiles, sharing)
+        first = part * sharing.steps
+        rows = [lesser(tile * 16 + launch.lane % 16, word(layout.columns - 1)) for tile in tiles]
+        starts = range(0, sharing.steps, LINE_STEPS)
+        slots = [launch.slot(chunk + (first + start) // LINE_STEPS) for start in starts]
+
+        def load() -> list[Fragment]:
+            found: list[list[Fragment]] = [[] for _ in tiles]
+            for start, (slot, parity) in zip(starts, slots, strict=True):
+                c.wait(launch.full(slot), parity)
+                base = launch.start + slot * layout.chunk
+                for step in range(start, min(start + LINE_STEPS, sharing.steps)):
+                    for tile, row, mine in zip(tiles, rows, found, strict=True):
+                        place = self.weights.column_place(base, (first + step) % LINE_STEPS, tile, row)
+                        mine.append(self.weights.load(place))
+            return [a for mine in found for a in mine]
+
+        arrivals = layout.arrivals // layout.readers(sharing)
+        return self._held(sharing, part, tiles, works, load, [(slot, arrivals, None) for slot, _ in slots])
+
+    @staticmethod
+    def _tiles(group: Word, sharing: Sharing) -> list[Word]:
+        """A warp's, of those that each group of warps has."""
+        turns = sharing.all // sharing.tiles
+        return [word(i) if sharing.tiles == 1 else group + i * sharing.tiles for i in range(turns)]
+
+    def _held(
+        self,
+        sharing: Sharing,
+        part: Word,
+        tiles: list[Word],
+        works: Word | None,
+        load: Callable[[], list[Fragment]],
+        read: list[tuple[Word, int, Word | None]],
+    ) -> Held:
+        steps = sharing.steps
+        numbers, _ = self.products.load_where(works, steps * len(tiles), (0, 1), lambda: (load(), []))
+        parts = [numbers[i : i + steps] for i in range(0, len(numbers), steps)]
+        return Held(sharing, part, tiles, works, parts, [(s, n, both_of(works, there)) for s, n, there in read])
+
+    def release(self, *held: Held) -> None:
+        """Let what comes next take the place of weights that are in registers now."""
+
+        def arrive() -> None:
+            for slot, count, there in (one for mine in held for one in mine.read):
+                if_there(there, partial(c.arrive, self.launch.empty(slot), count))
+
+        self.launch.once_read(arrive)
+
+    # ---- operands
+
+    def operands(self, place: Word, step: Word | int, distance: int = 1) -> list[list[Fragment]]:
+        """What a lane has of a step of an operand and of another behind it: of each a fragment of each part."""
+        lane = self.launch.lane
+        half, late = lane // 8 & 1, lane // 16
+        within = (lane % 8 ^ half) << 4
+
+        def load(start: Word, step: Word) -> list[Word]:
+            return c.load_matrices(start + step * STEP_BYTES + (within ^ ((step & 3) << 5)))
+
+        steps = [word(step), word(step) + distance]
+        first, second = (load(place + lane // 8 * MATRIX_BYTES, one) for one in steps)
+        third = load(place + half * MATRIX_BYTES + 2 * PART_BYTES, late * distance + step)
+        return [[a[:2], a[2:], third[2 * i : 2 * i + 2]] for i, a in enumerate((first, second))]
+
+    def leave_sums(self, held: Held, source: str) -> None:
+        """Multiply by an operand, and leave each slice's sums."""
+        launch, sharing = self.launch, held.sharing
+        place, first = launch.place(source), held.slice * sharing.steps
+        totals = [self.none() for _ in held.tiles]
+        for i in range(0, sharing.steps, 2):
+            more = i + 1 < sharing.steps
+            for step, parts in enumerate(self.operands(place, first + i, int(more))[: 1 + more]):
+                for tile, numbers in enumerate(held.numbers):
+                    both = zip(parts, totals[tile], strict=True)
+                    totals[tile] = [c.multiply(numbers[i + step], part, total) for part, total in both]
+        group, column, size = launch.lane // 4, launch.lane % 4 * 2, 4 * pitch(sharing)
+
+        def store() -> None:
+            for tile, chains in zip(held.tiles, totals, strict=True):
+                to = launch.place("sums") + (tile * 16 + group) * 4 + (held.slice * MOST_TEXTS + column) * size
+                for number, value in enumerate(added(chains)):
+                    c.store_words(to + (number % 2 * size + number // 2 * 32), [value])
+
+        if_there(held.works, store)
+
+    @staticmethod
+    def none() -> Totals:
+        """Chains, one for each part."""
+        return [[real(0.0)] * 4 for _ in range(OPERAND_PARTS)]
+
+    def sum_of(self, sharing: Sharing, text: Word, number: Word, count: int) -> list[Word]:
+        """So many neighbouring numbers of a text, summed up over slices."""
+        size = 4 * pitch(sharing)
+        start = self.launch.place("sums") + text * size + number * 4
+        own, *parts = (c.load_reals(start + i * (MOST_TEXTS * size), count) for i in range(sharing.slices))
+        for part in parts:
+            own = [x + y for x, y in zip(own, part, strict=True)]
+        return own
+
+    def split_up(self, source: str, name: str, depth: int) -> None:
+        """Numbers that ranks have sent, [texts, depth] in f32, as parts of an operand.  Parts that ranks send instead
+        are half as much again, in words of which two are sent at once: 4 us a step of GPT-2 more on an H200."""
+        launch, quads = self.launch, depth // 4
+
+        def quad(number: Word) -> None:
+            values = c.load_reals(launch.place(source) + number * 16, 4)
+            store_parts(launch.place(name), number // quads, number % quads, values)
+
+        for_threads(launch, launch.layout.texts * quads, quad)
+        self.meet()
+
+
+def store_parts(place: Word, text: Word, quad: Word, values: Sequence[Word]) -> None:
+    """Four neighbouring numbers of a text as parts of an operand: for each step of 16 a matrix of each part's first and
+    second half, whose rows, one for a text, are changed for each other so that neighbouring steps' lie in different
+    banks."""
+    step, half = quad // 4, quad // 2 & 1
+    row = text ^ half ^ ((step & 3) << 1)
+    to = place + (step * STEP_BYTES + half * MATRIX_BYTES + row * 16 + (quad & 1) * 8)
+    for number, pair in enumerate(zip(c.split(*values[:2]), c.split(*values[2:]), strict=True)):
+        c.store_words(to + number * PART_BYTES, pair)
+
+
+def for_threads(launch: TextsLaunch, count: int, body: Callable[[Word], None]) -> None:
+    """body(number) of so many numbers, each by one of the threads that multiply."""
+    first = launch.warp * 32 + launch.lane
+    turns = -(-count // THREADS)
+    if turns > 8:
+        each(first, count, body, THREADS)
+        return
+    for turn in range(turns):
+        number = first + turn * THREADS
+        if (turn + 1) * THREADS <= count:
+            body(number)
+        else:
+            when(number < count, partial(body, number))
+
+
+def added(chains: Totals) -> list[Word]:
+    """The sums of an operand's parts' chains."""
+    first, second, third = chains
+    return [x + (y + z) for x, y, z in zip(first, second, third, strict=True)]
+
+
+def both_of(one: Word | None, other: Word | None) -> Word | None:
+    """Whether both hold; None: one that always does."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

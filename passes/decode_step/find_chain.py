@@ -1,0 +1,290 @@
+"""Finding a decode step's chain that can be shared among clusters: each of its kernels by what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import callee_of, defining_op, element_type, operations, shape_of, strings, viewed
+from lispgpt.passes.decode_step.chain import PACKED, Ahead, Chain, HeadNorm, NormWeights, Product, Series
+from lispgpt.passes.decode_step.next_token import chosen_by
+from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
+from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.model.attention import attention_of
+from lispgpt.passes.model.row_norms import Norm, norm_of
+
+TAIL = 4
+"""Calls behind the layers: the last product, the choice in two steps, and what leaves the next run's inputs."""
+
+
+def find_chain(entry: ir.Operation, functions: dict[str, ir.Operation]) -> Chain:
+    """Refused where an entry is anything else."""
+    calls = [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
+    return _Finder(entry, calls, functions).chain()
+
+
+class _Finder:
+    def __init__(self, entry: ir.Operation, calls: list[ir.Operation], functions: dict[str, ir.Operation]) -> None:
+        self.calls, self.functions = calls, functions
+        self.names = strings(entry.attributes["arguments"])
+
+    def kernel(self, call: ir.Operation) -> ir.Operation:
+        return self.functions[callee_of(call)]
+
+    def _kind(self, call: ir.Operation) -> str:
+        kernel = self.kernel(call)
+        return ir.StringAttr(kernel.attributes["kernel"]).value if "kernel" in kernel.attributes else kernel.name
+
+    def _layers(self) -> tuple[list[ir.Operation], list[list[ir.Operation]]]:
+        """(the calls ahead of the layers, each layer's)."""
+        kinds = list(map(self._kind, self.calls))
+        attended = [i for i, kind in enumerate(kinds) if kind == "attention"]
+        first = attended[0] - 1 if attended else 0
+        while first > 1 and kinds[first] == "rows":
+            first -= 1
+        if first < 1 or len(self.calls) < first + TAIL:
+            raise Refused("it is no chain of layers")
+        steps = attended[1] - attended[0] if len(attended) > 1 else len(self.calls) - TAIL - first
+        layers = [self.calls[first + steps * i : first + steps * (i + 1)] for i in range(len(attended))]
+        norms = attended[0] - first - 1
+        others = steps - norms - 2
+        known = ["contraction", *["rows"] * norms, "attention", *["contraction"] * others]
+        for layer in layers:
+            if others not in (3, 4) or list(map(self._kind, layer)) != known:
+                raise Refused(f"its layers are {', '.join(map(self._kind, layer))}")
+        if first + steps * len(layers) + TAIL != len(self.calls):
+            raise Refused("it is no chain of layers")
+        self.normed = [layer[1 : norms + 1] for layer in layers]
+        return self.calls[:first], [[layer[0], *layer[norms + 1 :]] for layer in layers]
+
+    def chain(self) -> Chain:
+        before, layers = self._layers()
+        head, *tail = self.calls[-TAIL:]
+        stream = layers[0][2].operands[self._stream_argument(self.kernel(layers[0][2]))]
+        makers = [call for call in before if stream in list(call.operands)]
+        if len(makers) != 1:
+            raise Refused("no one kernel makes the stream")
+        (first,) = makers
+        self.first = first
+        made = list(first.operands).index(stream)
+        aheads = tuple(self._ahead(call, layers) for call in before if call != first)
+        self.ahead = [layers[-1][1].operands[i] for ahead in aheads for i in ahead.results.values()]
+        now, norms = stream, ([], [])  # type: ignore[var-annotated]
+        for layer in layers:
+            now = self._layer(layer, now, norms)
+        final = self._norm(head, now)
+        into, out, *ups, down = (self._product([layer[i] for layer in layers]) for i in range(len(layers[0])) if i != 1)
+        if len(ups) > 1:
+            if ups[0].kind != ups[1].kind:
+                raise Refused("two products of hidden units have weights of two types")
+            *_, gate, up, _ = layers[-1]
+            ups[1] = replace(ups[1], stream=list(up.operands).index(gate.operands[-1]))
+        attended = self._series([layer[1] for layer in layers])
+        attention = attention_of(self.kernel(layers[-1][1]))
+        if attention is None or attention.own is None:
+            raise Refused("its attention does not write its own rows")
+        cached = [i for i, s in attended.items() if self.names[s.buffer].startswith("state:")]
+        rows = [i for i, v in enumerate(layers[-1][1].operands) if v == layers[-1][0].operands[-1]]
+        normed = tuple(self._head_norm(calls, layers) for calls in zip(*self.normed, strict=True))
+        wanted = [2, 2 + len(normed), 3, *range(2, len(ups) + 2), 3, 1]
+        if len(cached) != 1 or list(map(self._handed, [*layers[-1], head])) != wanted:
+            raise Refused("a kernel reads more than the chain has")
+        if attention.rounding != (None, None) or attention.log_sum or attention.gradients:
+            raise Refused("its attention rounds or leaves more than its result")
+        product = self._product([head])
+        texts = self._texts([layer[i] for layer in layers for i in range(len(layer)) if i != 1] + [head])
+        logits = self._place(head.operands[-1])
+        chosen = chosen_by(tail, list(map(self.kernel, tail)), logits, self._place)
+        if chosen.settings is not None and texts > 1:
+            raise Refused("the next tokens of several texts are drawn")
+        return Chain(
+            self.calls, self.kernel(first), made, self._series([first]), aheads, normed, len(layers),
+            (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
+            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen, texts,
+        )  # fmt: skip
+
+    def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
+        """The stream behind a layer."""
+        into, attention, out, *ups, down = layer
+        norms[0].append(self._norm(into, stream))
+        norms[1].append(self._norm(ups[0], out.operands[-1]))
+        made = ups[-1].operands[-1]
+        for call, source, before in ((out, attention.operands[-1], stream), (down, made, out.operands[-1])):
+            kernel = self.kernel(call)
+            left, added = self._left(kernel), self._stream_argument(kernel)
+            if call.operands[left] != source or call.operands[added] != before:
+                raise Refused("a product is not added to the stream")
+        if len(ups) > 1:
+            norm, places = self._norm(ups[1], out.operands[-1])
+            other, theirs = norms[1][-1]
+            if ups[0].operands[-1] not in list(ups[1].operands)[:-1] or places != theirs or not norm.resembles(other):
+                raise Refused("two products of hidden units are not of one norm")
+        if into.operands[-1] not in list(attention.operands):
+            raise Refused("attention does not read what the product before it makes")
+        return down.operands[-1]
+
+    def _ahead(self, call: ir.Operation, layers: list[list[ir.Operation]]) -> Ahead:
+        """A kernel ahead of the layers, which attention alone reads."""
+        handed = [i for i, v in enumerate(call.operands) if defining_op(v).name != "memref.view"]
+        results = {}
+        for i in handed:
+            value = call.operands[i]
+            users = [use.owner.operation for use in value.uses]
+            places = {tuple(n for n, v in enumerate(layer[1].operands) if v == value) for layer in layers}
+            (place,) = places if len(places) == 1 else [()]
+            if len(place) != 1 or len(users) != len(layers) + 1 or str(element_type(value)) != "f32":
+                raise Refused("what a kernel ahead of the layers makes goes elsewhere than into attention")
+            results[i] = place[0]
+        return Ahead(self.kernel(call), self._series([call]), results)
+
+    def _head_norm(self, calls: Sequence[ir.Operation], layers: list[list[ir.Operation]]) -> HeadNorm:
+        """A norm of heads' rows between the first product and attention, which alone reads it."""
+        kernel = self.kernel(calls[-1])
+        norm = norm_of(outputs_of(kernel)[-1][0])
+        if norm is None:
+            raise Refused("what lies between a layer's first product and attention is no norm")
+        source = self._argument(viewed(norm.source))
+        places = set()
+        for call, layer in zip(calls, layers, strict=True):
+            made = call.operands[-1]
+            if call.operands[source] != layer[0].operands[-1] or len(list(made.uses)) != 2 or self._handed(call) != 2:
+                raise Refused("a norm between a layer's first product and attention is not of heads")
+            places.add(tuple(n for n, v in enumerate(layer[1].operands) if v == made))
+        (place,) = places if len(places) == 1 else [()]
+        if len(place) != 1:
+            raise Refused("a norm between a layer's first product and attention is not of heads")
+        return HeadNorm(kernel, self._series(list(calls)), source, place[0])
+
+    def _handed(self, call: ir.Operation) -> int:
+        """How many of a call's operands the chain's kernels hand on to each other."""
+        return sum(defining_op(value).name != "memref.view" and value not in self.ahead for value in call.operands)
+
+    def _contract(self, kernel: ir.Operation) -> ir.Operation:
+        found = [op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract"]
+        if len(found) != 1:
+            raise Refused("a kernel is no single product")
+        return found[0]
+
+    def _left(self, kernel: ir.Operation) -> int:
+        """The argument that a product without a norm sums over."""
+        return self._argument(viewed(self._contract(kernel).operands[0]))
+
+    def _argument(self, tensor: ir.Value) -> int:
+        op = defining_op(tensor)
+        if op is None or op.name != "bufferization.to_tensor":
+            raise Refused("a product's operand is no buffer")
+        return ir.BlockArgument(op.operands[0]).arg_number
+
+    def _stream_argument(self, kernel: ir.Operation) -> int:
+        """The argument of a result's shape that is neither the result nor summed over."""
+        shape, left = shape_of(kernel.regions[0].blocks[0].arguments[-1]), self._left(kernel)
+        arguments = list(kernel.regions[0].blocks[0].arguments)[:-1]
+        found = [i for i, a in enumerate(arguments) if shape_of(a) == shape and i != left]
+        if len(found) != 1:
+            raise Refused("a product is not added to one stream")
+        return found[0]
+
+    def _norm(self, call: ir.Operation, stream: ir.Value) -> tuple[Norm, dict[int, tuple[int, int]]]:
+        """The norm of the stream that a product sums over, with the places of what it reads."""
+        kernel = self.kernel(call)
+        left = viewed(self._contract(kernel).operands[0])
+        if defining_op(left).name == "bufferization.to_tensor":  # an earlier kernel has normed it
+            value = call.operands[self._argument(left)]
+            call = self.first
+            kernel, at = self.kernel(call), [i for i, v in enumerate(call.operands) if v == value]
+            if not at or stream not in list(call.operands):
+                raise Refused("a product's operand is no norm of the stream")
+            buffer = kernel.regions[0].blocks[0].arguments[at[0]]
+            streams = [t for t, m in outputs_of(kernel) if call.operands[ir.BlockArgument(m).arg_number] == stream]
+            norm = norm_of(next(tensor for tensor, memory in outputs_of(kernel) if memory == buffer))
+            good = norm is not None and viewed(norm.source) == streams[0]
+        else:
+            norm = norm_of(left)
+            good = norm is not None and call.operands[self._argument(viewed(norm.source))] == stream
+        if norm is None or not good:
+            raise Refused("a product's operand is no norm of the stream")
+        weights = [w for w in (norm.gamma, norm.beta) if w is not None]
+        arguments = [self._argument(w) for w in weights]
+        return norm, {n: (p.buffer, p.first) for n, a in enumerate(arguments) for p in [self._place(call.operands[a])]}
+
+    def _joined(self, found: Sequence[tuple[Norm, dict[int, tuple[int, int]]]]) -> NormWeights:
+        norms = {(n.centred, n.epsilon, n.beta is None) for n, _ in found}
+        if len(norms) != 1:
+            raise Refused("its layers' norms are not alike")
+        series = [self._steps([places[i] for _, places in found]) for i in found[0][1]]
+        centred, epsilon, plain = norms.pop()
+        return NormWeights(series[0], None if plain else series[1], centred, epsilon)
+
+    def _product(self, calls: list[ir.Operation]) -> Product:
+        kernel = self.kernel(calls[-1])
+        contract = self._contract(kernel)
+        rights = [self._contract(self.kernel(call)).operands[1] for call in calls]
+        if len({(right.type, kind_of_blocks(right)) for right in rights}) > 1:
+            raise Refused("its layers' products are not alike")
+        (rows, depth), texts = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
+        kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
+        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (texts, rows):
+            raise Refused(f"a product is not of rows with BF16 weights, {' or '.join(PACKED)}")
+        if kind != "bf16" and texts > 1:
+            raise Refused("weights in blocks are shared out for one text")
+        numbers = [self._argument(bytes_of_blocks(right) or right) for right in rights]
+        arguments, sites = self._series(calls), tuple(zip(calls, numbers, strict=True))
+        if kind != "bf16":
+            arguments.pop(numbers[-1])
+        weights = self._steps([self._at(*site) for site in sites])
+        left = viewed(contract.operands[0])
+        if prod(shape_of(left)) != texts * depth or str(element_type(contract.results[0])) != "f32":
+            raise Refused("a product sums over a part of what it reads, or not in F32")
+        number = self._argument(left) if defining_op(left).name == "bufferization.to_tensor" else -1
+        added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
+                 if i not in (*arguments, number, numbers[-1]) and shape_of(a) == (texts, rows)]  # fmt: skip
+        stream = added[0] if len(added) == 1 else None
+        return Product(kernel, arguments, weights, rows, depth, stream, kind, sites)
+
+    def _texts(self, calls: list[ir.Operation]) -> int:
+        """Rows of all products."""
+        found = {shape_of(self._contract(self.kernel(call)).results[0])[0] for call in calls}
+        if len(found) != 1:
+            raise Refused("its products are of different numbers of rows")
+        return found.pop()
+
+    def _at(self, call: ir.Operation, argument: int) -> tuple[int, int]:
+        place = self._place(call.operands[argument])
+        return place.buffer, place.first
+
+    def _series(self, calls: list[ir.Operation]) -> dict[int, Series]:
+        """Of the last call's arguments that are parts of the entry's buffers, where the first one's kernel, perhaps
+        another than all others', has a part of that buffer, too."""
+        if len({callee_of(call) for call in calls[1:]}) > 1:
+            raise Refused("its layers are not alike")
+        found = {}
+        for i, value in enumerate(calls[-1].operands):
+            if defining_op(value).name != "memref.view":
+                continue
+            buffer = self._at(calls[-1], i)[0]
+            first = [j for j, v in enumerate(calls[0].operands) if self._buffer(v) == buffer]
+            if len(first) == 1 or callee_of(calls[0]) == callee_of(calls[-1]):
+                number = i if callee_of(calls[0]) == callee_of(calls[-1]) else first[0]
+                found[i] = self._steps([self._at(calls[0], number), *(self._at(call, i) for call in calls[1:])])
+        return found
+
+    def _buffer(self, value: ir.Value) -> int:
+        view = defining_op(value)
+        return self._place(value).buffer if view.name == "memref.view" else -1
+
+    def _steps(self, places: list[tuple[int, int]]) -> Series:
+        stride = places[1][1] - places[0][1] if len(places) > 1 else 0
+        want = [(places[0][0], places[0][1] + i * stride) for i in range(len(places))]
+        if places != want:
+            raise Refused("its layers' weights do not lie one behind the other")
+        return Series(*places[0], stride)
+
+    def _place(self, value: ir.Value) -> Series:
+        view = defining_op(value)
+        if view is None or view.name != "memref.view":
+            raise Refused("it reads or leaves something beside the chain")
+        offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
+        return Series(ir.BlockArgument(view.operands[0]).arg_number, offset, 0)

@@ -1,0 +1,166 @@
+"""The finisher of a sharded launch: a warp that makes results of warps' sums, and sends them to the cluster's ranks.
+
+With x·gamma for a product's operand, sums S of its weights with it, G with gamma and B with beta, the product of the
+normed stream is (S - mean · G) / deviation + B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from math import prod
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import shape_of
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.chain import NormWeights
+from lispgpt.passes.decode_step.deferred_norms import load_sums, normed
+from lispgpt.passes.decode_step.launch import Copied, Launch, copied, finished, moments_of, preload
+from lispgpt.passes.decode_step.layout import AHEAD, ATTENDED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
+from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
+from lispgpt.passes.decode_step.residual import sums_across
+from lispgpt.passes.decode_step.scalars import Word, added, each, if_there, lesser, when, word
+from lispgpt.passes.decode_step.sharing import Sharing
+from lispgpt.passes.decode_step.softmax_merge import merge
+from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.refusal import Refused
+
+
+class Finisher:
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+
+    def emit(self) -> None:
+        launch, layout = self.launch, self.launch.layout
+
+        def run(number: Word) -> None:
+            if launch.chain.aheads:
+                make_ahead(launch, launch.position + number)
+                c.pass_by(AHEAD, TWO_ROLES)
+            each(0, layout.layers, lambda layer: self._layer(number, layer))
+
+        when(launch.layered, lambda: each(0, launch.times, run))
+
+    def _moments(self, norm: NormWeights) -> list[Word]:
+        """(mean, 1 / deviation) of the stream, once it is there."""
+        launch, width = self.launch, self.launch.layout.width
+        c.meet(ROW, TWO_ROLES)
+        numbers: list[Word] = []
+        for first in range(0, width, 128):
+            four = c.load_reals(launch.place("stream") + first * 4 + launch.lane * 16, 4)
+            numbers += four if first + 128 <= width else [(launch.lane * 4 < width - first).where(x, 0.0) for x in four]
+        total, square = sums_across(numbers)
+        return list(moments_of(launch, total, square, norm.centred, norm.epsilon))
+
+    def _layer(self, run: Word, layer: Word) -> None:
+        launch, chain = self.launch, self.launch.chain
+        position = launch.position + run
+        with finished(launch, chain.into, layer) as made:
+            self._queries(layer, made)
+        nbytes = RANKS * launch.layout.each * (4 * launch.layout.depth + 8)
+        when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
+        c.meet(PARTS, TWO_ROLES)
+        merge(launch, position, launch.at_layer(run, layer))
+        c.pass_by(ATTENDED, THREE_ROLES)
+        with ExitStack() as stack:
+            self._hidden(layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
+
+    def _row_sums(
+        self, sharing: Sharing, name: str, rows: Sequence[Word], norm: NormWeights, known: Sequence[Sequence[Word]]
+    ) -> list[Word]:
+        """Rows of a product of the normed stream.  known: of each, sums of the norm's own weights."""
+        moments, there = self._moments(norm), self.launch.place("moments")
+        when(self.launch.lane == 0, lambda: c.store_words(there, moments))  # else they are made behind the barrier
+        c.meet(SUMS, TWO_ROLES)
+        mean, factor = c.load_reals(there, 2)
+        place = self.launch.place(name)
+        totals = [self._sum(sharing, place + row * 4) for row in rows]
+        return [normed(norm, total, sums, mean, factor) for total, sums in zip(totals, known, strict=True)]
+
+    @staticmethod
+    def _sum(sharing: Sharing, start: Word) -> Word:
+        step = 4 * 8 * sharing.all
+        return added([c.load_reals(start + step * i, 1)[0] for i in range(sharing.slices)])
+
+    def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
+        """What the ops behind a product make of a sum."""
+        made.hold_product(value.value, place)
+        return Word(made.reader.read(made.result, list(place)))
+
+    def _queries(self, layer: Word, made: Copied) -> None:
+        """A lane's rows of queries, keys or values, to all ranks."""
+        launch, layout = self.launch, self.launch.layout
+        count = 8 * layout.into_tiles
+        lanes_ = [launch.lane + 32 * turn for turn in range(-(-count // 32))]
+        rows = [lesser(row, word(count - 1)) for row in lanes_]
+        numbers = [(row // 8) * (8 * RANKS) + launch.rank * 8 + row % 8 for row in rows]
+        last = word(launch.chain.into.rows - 1)
+        columns = [lesser(launch.row_of_heads(number), last) for number in numbers]
+        places = [[0, column.index()] for column in columns]
+        for place in places:
+            preload(made, place, 1)
+        known = [load_sums(launch, launch.chain.into, layer, column) for column in columns]
+        sums = self._row_sums(layout.into, "into_sums", rows, launch.chain.norms[0], known)
+        for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
+            value = self._finished(made, place, value)
+            there = (lane < count).where(number, layout.head_rows) < layout.head_rows
+            four = (number - launch.lane % 4) * 4, launch.of_neighbours([value], 4)
+            if_there(there, partial(launch.send, "own", [four], 4))
+
+    def _hidden(self, layer: Word, made: Sequence[Copied]) -> None:
+        """A lane's hidden units, as parts of the next product's operand, to all ranks."""
+        launch, layout, chain = self.launch, self.launch.layout, self.launch.chain
+        own = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
+        count = layout.hidden_rows
+        lanes_ = [launch.lane + 32 * turn for turn in range(-(-count // 32))]
+        numbers = [lesser(number, word(count - 1)) if count % 32 else number for number in lanes_]
+        last = word(chain.down.depth - 1)
+        columns = [lesser(own + number, last) for number in numbers]
+        places = [[0, column.index()] for column in columns]
+        for one in made:
+            for place in places:
+                preload(one, place, 1)
+        rows = [number + i * count for i in range(len(made)) for number in numbers]
+        known = [load_sums(launch, up, layer, column) for up in chain.ups for column in columns]
+        sums = self._row_sums(layout.up, "up_sums", rows, chain.norms[1], known)
+        for turn, (lane, number, place) in enumerate(zip(lanes_, numbers, places, strict=True)):
+            unit = self._finished(made[0], place, sums[turn])
+            if len(made) > 1:
+                before = chain.ups[1].stream
+                assert before is not None
+                made[1].hold(before, unit.value, place)
+                unit = self._finished(made[1], place, sums[len(numbers) + turn])
+            k = number + launch.rank * count
+            there = lane < count if count % 32 and turn == len(lanes_) - 1 else None
+            pair = k // 2 * PAIR, parts_of_pair(*launch.of_neighbours([unit], 2))
+            if_there(there, partial(launch.send, "hidden_units", [pair], 2))
+
+
+def make_ahead(launch: Launch, position: Word) -> None:
+    """By a warp: what is the same for all layers' attention."""
+    for ahead in launch.chain.aheads:
+        with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
+            for argument, series in ahead.arguments.items():
+                if series.buffer == launch.chain.tokens:
+                    raise Refused("what a kernel ahead of the layers makes depends on the token")
+                if series.buffer == launch.chain.positions:
+                    made.hold(argument, position.value)
+            for tensor, memory in outputs_of(made.op):
+                theirs = ahead.results[ir.BlockArgument(memory).arg_number]
+                _leave_ahead(launch, made, tensor, launch.place("ahead") + launch.layout.ahead.place(theirs))
+
+
+def _leave_ahead(launch: Launch, made: Copied, tensor: ir.Value, start: Word) -> None:
+    shape = shape_of(tensor)
+
+    def one(number: Word) -> None:
+        index, rest = [], number
+        for extent in shape[:0:-1]:
+            index.append((rest % extent).index())
+            rest = rest // extent
+        with made.reader.scope():
+            value = Word(made.reader.read(tensor, [rest.index(), *index[::-1]]))
+        c.store_words(start + number * 4, [value])
+
+    each(launch.lane, prod(shape), one, 32)

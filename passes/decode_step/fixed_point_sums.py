@@ -1,0 +1,41 @@
+"""Sums of F32 to which blocks add in any order, and which tell by themselves whether all have.
+
+A sum is a word of 64 bits in memory that blocks share.  Its lowest bits count who has added, those above hold what they
+have added, in whole numbers of 2^-28, whose sum is the same in any order.  What is read is the difference to what was
+there before, so that nobody has to clear the word.  A part that is no number, or of 2^21 and more, makes its sum a NaN;
+every other one is at most 2^-29 off, however small it is.
+"""
+
+from __future__ import annotations
+
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.scalars import Word, assembly, fused, real
+
+MOST_PARTS, COUNTED = 16, 5
+"""Of a sum, at most, and bits that count them."""
+FRACTION = 28
+UNITS = 2.0**FRACTION
+MOST, LOST = 2.0**21, 2.0**26
+"""Parts are below; what is added for one that is not, so that the sum is LOST / 2 or more whatever the others are."""
+
+
+def part_of_sum(value: Word) -> Word:
+    """What is added for an F32, as i64."""
+    whole = assembly("cvt.rni.s64.f32 $0, $1;", [value * UNITS], "l", pure=True)[0]
+    kept = (abs(value) < MOST).where(whole, int(LOST * UNITS))
+    return (kept << COUNTED) + 1
+
+
+def lacks(now: Word, before: Word, parts: int) -> Word:
+    """0 where so many parts have been added.  now, before: what is read of the sum."""
+    return ((c.low_of(now) - c.low_of(before)) & ((1 << COUNTED) - 1)) ^ parts
+
+
+def value_of_sum(now: Word, before: Word) -> Word:
+    """What the parts add up to, as F32: of a whole number and a rest of 28 bits with a sign, as a core converts words
+    of 64 bits slowly."""
+    added = now - before
+    rest = c.low_of(added >> (COUNTED + FRACTION - 32)).signed_shift(32 - FRACTION)
+    whole = (c.low_of(added >> 32) + 1).signed_shift(COUNTED + FRACTION - 32)
+    value = fused(rest.as_real("arith.sitofp"), real(1 / UNITS), whole.as_real("arith.sitofp"))
+    return (abs(value) < LOST / 2).where(value, real(float("nan")))

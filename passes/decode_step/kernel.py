@@ -1,0 +1,194 @@
+"""The kernel of a sharded launch: its arguments, who its threads are, and their roles."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lispgpt.base.access import READ, READ_WRITE
+from lispgpt.ir import build as b
+from lispgpt.ir.access import set_access
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.chain import Chain
+from lispgpt.passes.decode_step.exchange import Exchanger
+from lispgpt.passes.decode_step.finish import Finisher
+from lispgpt.passes.decode_step.keep_clocked import wait_awake
+from lispgpt.passes.decode_step.kv_cache import ARRIVALS, row_maps
+from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.layout import EXCHANGER, FINISHER, KEEPER, LINE, RANKS, STREAMER, Layout
+from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
+from lispgpt.passes.decode_step.multiply import Multipliers
+from lispgpt.passes.decode_step.scalars import Word, each, when, word
+from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.decode_step.weight_copies import weight_map
+from lispgpt.passes.decode_step.weight_ring import Streamer
+from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.kernel import contract, set_launch
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+
+
+class ShardedKernel:
+    """Made in front of `before` as `name`.  buffers: the entry's arguments that it gets, by their numbers, as (bytes,
+    what is done to them); behind them memory for exchanges, the number of more runs, and each run's results."""
+
+    launches: type[Launch] = Launch
+
+    def __init__(
+        self,
+        before: ir.Operation,
+        name: str,
+        chain: Chain,
+        layout: Layout,
+        buffers: dict[int, tuple[int, str]],
+        most: int,
+        target: Gpu,
+    ) -> None:
+        self.chain, self.layout, self.target, self.buffers = chain, layout, target, buffers
+        i8 = ir.IntegerType.get_signless(8)
+        self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
+        kept = [[most, chain.texts], [most, 3 * chain.texts]][: len(chain.chosen)]
+        own = [[layout.lines["end"] // 4], *([[1], *kept] if most > 1 else [])]
+        self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
+        attributes = {
+            "sym_name": ir.StringAttr.get(name),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(self.types, [])),
+            "sym_visibility": ir.StringAttr.get("private"),
+            "kernel": ir.StringAttr.get("persistent"),
+            "persistent": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), RANKS),
+        }
+        where = before.location
+        self.function = create_op(
+            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
+        )
+        self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
+        set_launch(self.function, [layout.blocks], [layout.threads])
+        access = [how for _, how in buffers.values()] + [
+            READ_WRITE,
+            *([READ, *[READ_WRITE] * len(kept)] if most > 1 else []),
+        ]
+        set_access(self.function, access)
+        target.set_residency(self.function, 1)
+        target.set_cluster(self.function, RANKS)
+        try:
+            with ir.InsertionPoint(self.body), where:
+                self._emit(most)
+                create_op("func.return")
+        except Refused:
+            self.function.erase()
+            raise
+        contract(self.function)
+
+    def _emit(self, most: int) -> None:
+        layout, chain = self.layout, self.chain
+        arguments = list(self.body.arguments)
+        memories = dict(zip(self.buffers, arguments, strict=False))
+        memory = BlockMemory(self.target, layout.bytes, aligned=True)
+        view = memory.view(0, [layout.bytes], ir.IntegerType.get_signless(8))
+        start = word(b.emit("memref.extract_aligned_pointer_as_index", [view], [ir.IndexType.get()]))
+        memory.record(self.function)
+        maps = self._maps()
+        thread, block = word(b.thread_id()), word(b.block_id())
+        exchange, more = arguments[len(self.buffers)], arguments[len(self.buffers) + 1 :]
+        times = word(b.load(more[0], [0], 1)) + 1 if most > 1 else word(1)
+        first, step, heads = self._heads(block)
+        launch = self.launches(
+            chain, layout, self.target, memories, exchange, more[1:], start, block,
+            block // RANKS, block % RANKS, thread // 32, thread % 32, block < RANKS * layout.layer_clusters,
+            times, word(b.load(exchange, [0], 1)), self._input(memories, chain.tokens),
+            self._input(memories, chain.positions), first, step, heads, maps,
+        )  # fmt: skip
+        self._clear(launch, thread)
+        when(thread == 0, lambda: self._barriers(launch))
+        b.barrier()
+        c.cluster_barrier()
+        self._roles(launch)
+        b.barrier()
+        c.cluster_barrier()
+
+    def _roles(self, launch: Launch) -> None:
+        """What warps do."""
+        when(launch.warp == STREAMER, lambda: when(launch.lane == 0, Streamer(launch).emit))
+        when(launch.warp == EXCHANGER, lambda: self._exchange(launch))
+        when(launch.warp == FINISHER, Finisher(launch).emit)
+        when(launch.warp < WARPS, Multipliers(launch).emit)
+        when(launch.warp == KEEPER, lambda: wait_awake(launch.barrier("ended"), word(0), launch.target.matrix_rest))
+
+    @staticmethod
+    def _exchange(launch: Launch) -> None:
+        Exchanger(launch).emit()
+        when(launch.lane == 0, lambda: c.arrive(launch.barrier("ended"), 1))
+
+    def _clear(self, launch: Launch, thread: Word) -> None:
+        """Zeros where operands have no part."""
+        layout = self.layout
+        for name in ("x", "hidden_units", "attended"):
+            each(thread, layout.sizes[name] // 4, partial(clear, launch.place(name)), layout.threads)
+
+    def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
+        return input_of(memories[buffer], 1, 0)
+
+    def _heads(self, block: Word) -> tuple[Word, Word, Word]:
+        """(first, how far the next one is, how many) of the head's chunks that a block has.  Neighbours are of
+        different blocks, as are tokens that a vocabulary has side by side because they are as frequent: so those that
+        are probable are not one block's."""
+        layout = self.layout
+        share = layout.head_share
+        if not layout.others:
+            return block, word(layout.blocks), _dealt(layout.head_chunks, layout.blocks, block)
+        layered, clustered = block < RANKS * layout.layer_clusters, RANKS * layout.layer_clusters
+        number = layered.where(0, block - clustered)
+        first = layered.where(block, number + share.each * clustered)
+        step = layered.where(word(clustered), layout.others)
+        return first, step, layered.where(word(share.each), _dealt(share.rest, layout.others, number))
+
+    def _maps(self) -> dict[str, ir.Value]:
+        layout, chain = self.layout, self.chain
+        lines, numbers = layout.width // LINE, list(self.buffers)
+        boxes = {
+            "into": (chain.into, 8, lines),
+            "out": (chain.out, layout.columns, 0),
+            "down": (chain.down, layout.columns, 0),
+            "head": (chain.head, 8, lines),
+        }
+        boxes |= {f"up{i}": (product, 8, lines) for i, product in enumerate(chain.ups)}
+        found = {}
+        for name, (product, rows, count) in boxes.items():
+            if not product.packed:
+                argument = numbers.index(product.weights.buffer)
+                found[name] = weight_map(self.function, product, layout.layers_of(name), argument, rows, count)
+        if layout.near:
+            found |= row_maps(self.function, chain, layout, numbers.index(chain.attended[chain.cached].buffer))
+        return found
+
+    def _barriers(self, launch: Launch) -> None:
+        layout = self.layout
+
+        def make(slot: Word) -> None:
+            TENSOR_COPIES.make_barrier(launch.full(slot).value, 1)
+            TENSOR_COPIES.make_barrier(launch.empty(slot).value, layout.arrivals)
+
+        each(0, layout.stages, make)
+        if layout.brings:
+            brought = (chunks_ahead(launch), launch.heads)
+            each(*brought, lambda number: TENSOR_COPIES.make_barrier(launch.brought(number).value, 1))
+        for name in layout.barrier:
+            TENSOR_COPIES.make_barrier(launch.barrier(name).value, ARRIVALS.get(name, 1))
+        TENSOR_COPIES.publish_barriers()
+
+
+def input_of(memory: ir.Value, texts: int, text: Index) -> Word:
+    """A text's number of an input."""
+    type_ = ir.MemRefType.get([texts], b.i32())
+    return word(b.load(b.emit("memref.view", [memory, b.as_value(0)], [type_]), [text], 1))
+
+
+def clear(start: Word, number: Word) -> None:
+    c.store_words(start + number * 4, [word(0)])
+
+
+def _dealt(count: int, players: int, number: Word) -> Word:
+    """How many of some things one gets to whom they are dealt in turn."""
+    return (word(count + players - 1) - number) // players

@@ -1,0 +1,115 @@
+"""Rows of the cache in a sharded launch that lie in a block's memory: brought there by bulk copies, a layer ahead.
+
+They come with the stream of weights, behind what stands ahead of attention, once the rows of the layer ahead have been
+read and its attention is over.  The heads of a cluster lie one behind the other, of each its keys and its values, of
+these each line of 128 bytes of all rows: as tensor maps bring them, with pieces of 16 bytes changed for each other in
+each line.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.tensor_maps import address_of_map
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.chain import Chain
+from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.layout import LINE, RANKS, Layout
+from lispgpt.passes.decode_step.scalars import Word, each, lesser, when, word
+from lispgpt.passes.decode_step.sharing import WARPS
+
+LINE_BYTES = 2 * LINE
+KINDS = ("keys", "values")
+BOX = 8
+"""Rows that a copy brings, but the last few."""
+ARRIVALS = {"read": WARPS}
+"""How many arrive at a barrier that is not for one."""
+
+
+def row_maps(kernel: ir.Operation, chain: Chain, layout: Layout, argument: int) -> dict[str, ir.Value]:
+    """Maps of a rank's keys and values for boxes of one row and of several, as [layers, heads, rows of a rank, ranks,
+    bytes of a row]; argument: the kernel's that is the cache."""
+    rows, cache = layout.heads.rows, chain.attended[chain.cached]
+    assert rows is not None
+    i64 = ir.IntegerType.get_signless(64)
+    found = {}
+    for kind, first in zip(KINDS, rows.firsts, strict=True):
+        for count in (1, BOX):
+            extents = [layout.heads.row_bytes // 2, RANKS, layout.context // RANKS]
+            strides, box = [rows.position, RANKS * rows.position], [LINE, 1, count]
+            if layout.heads.kept > 1:
+                extents, strides, box = [*extents, layout.heads.kept], [*strides, rows.head], [*box, 1]
+            if layout.layers > 1:
+                extents, strides, box = [*extents, layout.layers], [*strides, cache.stride], [*box, 1]
+            fields: dict[str, ir.Attribute] = {
+                "argument": ir.IntegerAttr.get(i64, argument),
+                "offset": ir.IntegerAttr.get(i64, cache.first + first),
+                "dtype": ir.StringAttr.get("bf16"),
+                "extents": ir.DenseI64ArrayAttr.get(extents),
+                "strides": ir.DenseI64ArrayAttr.get(strides),
+                "box": ir.DenseI64ArrayAttr.get(box),
+            }
+            found[f"{kind} {count}"] = address_of_map(kernel, ir.DictAttr.get(fields))
+    return found
+
+
+def bring_rows(launch: Launch, run: Word, layer: Word, hint: Word) -> None:
+    """By the thread that brings weights: a layer's rows, once those of the layer ahead are read."""
+    layout, parity = launch.layout, launch.at_layer(run, layer)
+    c.wait(launch.barrier("read"), parity ^ 1)
+    count = lesser(launch.earlier(launch.position + run), word(layout.near_rows))
+    c.expect(launch.barrier("rows"), count * (2 * layout.kv * layout.heads.row_bytes))
+    whole = count // BOX * BOX
+
+    def bring(size: int, first: Word) -> None:
+        each(0, layout.kv, lambda shared: _bring(launch, layer, shared, first, size, hint))
+
+    each(0, whole, partial(bring, BOX), BOX)
+    each(whole, count, partial(bring, 1))
+
+
+def _bring(launch: Launch, layer: Word, shared: Word, first: Word, size: int, hint: Word) -> None:
+    """So many rows of one head, from one on."""
+    layout = launch.layout
+    at: list[Word] = [launch.rank, first]
+    if layout.heads.kept > 1:
+        at.append(launch.head_of_keys(shared))
+    if layout.layers > 1:
+        at.append(layer)
+    for kind, name in enumerate(KINDS):
+        for line in range(layout.row_lines):
+            place = _line(launch, shared, kind, word(line)) + first * LINE_BYTES
+            c.copy_box(launch.maps[f"{name} {size}"], [word(LINE * line), *at], place, launch.barrier("rows"), hint)
+
+
+def _line(launch: Launch, shared: Word, kind: int, line: Word) -> Word:
+    """Where a line of all rows starts."""
+    layout = launch.layout
+    number = (shared * 2 + kind) * layout.row_lines + line
+    return launch.place("rows") + number * (layout.near_rows * LINE_BYTES)
+
+
+def rows_there(launch: Launch, parity: Word) -> None:
+    """Wait for a layer's rows."""
+    c.wait(launch.barrier("rows"), parity)
+
+
+def row_words(launch: Launch, shared: Word, row: Word, byte: Word, count: int) -> list[Word]:
+    """So many words of a row's key and value each, from a byte on."""
+    words: list[Word] = []
+    for kind in range(len(KINDS)):
+        for more in range(0, 4 * count, 16):
+            at = byte + more
+            place = _line(launch, shared, kind, at // LINE_BYTES) + row * LINE_BYTES + at % LINE_BYTES
+            words += c.load_words(place ^ ((place >> 7 & 7) << 4), 4)
+    return words
+
+
+def release_rows(launch: Launch, layer: Word) -> None:
+    """By a warp that has read a layer's rows; what it has written to the cache is for the next run's copies, which come
+    behind the last layer."""
+    b.either((layer == launch.layout.layers - 1).value, c.fence_all_copies, c.fence_copies)
+    c.warp_barrier()
+    when(launch.lane == 0, lambda: c.arrive(launch.barrier("read"), 1))

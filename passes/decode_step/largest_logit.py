@@ -1,0 +1,220 @@
+"""The choice of the largest logit in a sharded launch: every block tells its largest, and those that go on read all.
+
+Logits are ordered as integers, a NaN above all; of equals the first token is taken.  How clearly it wins is told as
+lib/sampling.lisp does: how many are as good, and how far the next one below is, in sizes of the parts' largest.  One
+block finds that out, the last one, which has no layers to begin with where a block has none.  Runs' places take turns,
+as that block may read a run's while others tell the next one's; before they tell the one behind that, it has told the
+next one's, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.scalars import Word, either, greater, lesser, real, when, word
+from lispgpt.passes.decode_step.sharing import WARPS
+
+PAUSE = 450
+"""Clocks until blocks are first asked what they have told, in whose way who asks too early is.  GPT-2 of 124M of int8
+on an H200: 63.5 us a token, with 600 64.3; 1 to 2 us more without."""
+LOWEST, INFINITE, NOT_A_NUMBER, NOBODY = -2139095041, 0x7F800000, 0x7FFFFFFF, 0x7FFFFFFF
+
+
+def rank_of(value: Word) -> Word:
+    """A number in the order of reals, both zeros equal."""
+    return (value != value).where(word(NOT_A_NUMBER), _flip((value + real(0.0)).bits()))
+
+
+def value_of(rank: Word) -> Word:
+    """The number of a rank."""
+    return _flip(rank).bits()
+
+
+def is_number(rank: Word) -> Word:
+    """Whether the largest logit is one that can be chosen: neither a NaN nor infinite."""
+    return (rank > LOWEST) & (rank < INFINITE)
+
+
+def _flip(bits: Word) -> Word:
+    return bits ^ (bits.signed_shift(31) & 0x7FFFFFFF)
+
+
+@dataclass(frozen=True)
+class Best:
+    """Of some logits: the largest's rank, the lowest token that has it, the next rank below, how many have it."""
+
+    rank: Word
+    token: Word
+    below: Word
+    equals: Word
+
+    @staticmethod
+    def of(words: list[Word]) -> Best:
+        return Best(*words)
+
+    @staticmethod
+    def none() -> Best:
+        return Best(word(LOWEST), word(NOBODY), word(LOWEST), word(0))
+
+    @property
+    def words(self) -> list[Word]:
+        return [self.rank, self.token, self.below, self.equals]
+
+    def where(self, condition: Word) -> Best:
+        """None of these where a condition does not hold."""
+        return Best.of([condition.where(x, y) for x, y in zip(self.words, Best.none().words, strict=True)])
+
+    def joined(self, other: Best) -> Best:
+        """Of these logits and others."""
+        rank = greater(self.rank, other.rank)
+        mine, theirs = self.rank == rank, other.rank == rank
+        token = lesser(mine.where(self.token, NOBODY), theirs.where(other.token, NOBODY))
+        below = greater(mine.where(self.below, self.rank), theirs.where(other.below, other.rank))
+        return Best(rank, token, below, mine.where(self.equals, 0) + theirs.where(other.equals, 0))
+
+    def across(self) -> Best:
+        """Of a warp's lanes."""
+        rank = c.over_lanes("max", self.rank)
+        mine = self.rank == rank
+        token = c.over_lanes("min", mine.where(self.token, NOBODY))
+        below = c.over_lanes("max", mine.where(self.below, self.rank))
+        return Best(rank, token, below, c.over_lanes("add", mine.where(self.equals, 0)))
+
+    def size(self) -> Word:
+        """The largest's size as bits, 0 where it is no number."""
+        bits = _flip(self.rank) & 0x7FFFFFFF
+        return (bits < INFINITE).where(bits, 0)
+
+
+def tell(launch: Launch, run: Word, text: Word | int = 0) -> None:
+    """By the exchanger: this block's best of its warps' bests.  run: one more than the number of runs before."""
+    lane = (launch.lane < WARPS).where(launch.lane, 0)
+    bests = launch.place("best") + text * (16 * WARPS)
+    found = Best.of(c.load_words(bests + lane * 16, 4)).where(launch.lane < WARPS)
+    size = c.over_lanes("max", found.size())
+    best = found.across()
+    place = _told(launch, run, text) + launch.block * 32
+    lines = [[best.rank, best.token, run, best.below], [best.equals, size, run, word(0)]]
+
+    def store() -> None:
+        for i, line in enumerate(lines):
+            c.store_line(c.pointer(launch.exchange, place + 16 * i), line)
+
+    when(launch.lane == 0, store)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """token: to go on with.  result: the same, or -1 where the largest is no number.  report: how clearly it wins."""
+
+    token: Word
+    result: Word
+    report: list[Word]
+
+
+def _told(launch: Launch, run: Word, text: Word | int) -> Word:
+    """Where blocks tell a run's bests: bytes from the start of what is exchanged."""
+    texts, blocks = launch.layout.texts, launch.layout.blocks
+    return ((run & 1) * texts + text) * (32 * blocks) + launch.layout.lines["best"]
+
+
+def _awaited(launch: Launch, run: Word, text: Word | int, count: int) -> list[tuple[Word, list[list[Word]]]]:
+    """By a warp: the first lines of what all blocks tell.  Of each turn's blocks: whether a lane has one, its lines."""
+    blocks, start = launch.layout.blocks, _told(launch, run, text)
+    numbers = [launch.lane + first for first in range(0, blocks, 32)]
+    there = [number < blocks for number in numbers]
+    places = [start + inside.where(number, 0) * 32 for inside, number in zip(there, numbers, strict=True)]
+    pointers = [c.pointer(launch.exchange, place + 16 * i) for place in places for i in range(count)]
+    c.pause_until(c.clock(), PAUSE)
+    lines = c.await_lines(pointers, lambda found: found[2] ^ run)
+    c.warp_barrier()
+    return [(inside, lines[count * i : count * (i + 1)]) for i, inside in enumerate(there)]
+
+
+def chosen_before(launch: Launch, run: Word, text: Word | int = 0) -> Word:
+    """By a warp: what the launch's run before this one has chosen; where all blocks have layers, one reports it."""
+
+    def token() -> Word:
+        return _choose_token(launch, launch.before + run, text)
+
+    if launch.kept and not launch.layout.others:
+        return either(launch.reports, "r", lambda: [report(launch, run, text)], lambda: [token()])[0]
+    return token()
+
+
+def report(launch: Launch, run: Word, text: Word | int = 0) -> Word:
+    """The same by the block that leaves that run's results."""
+    choice = choose(launch, launch.before + run, text)
+    when(launch.lane == 0, lambda: leave(launch, choice, run - 1, text))
+    return choice.token
+
+
+def _choose_token(launch: Launch, run: Word, text: Word | int) -> Word:
+    """Once all blocks have told: what to go on with.  run: one more than the number of runs before."""
+    best = Best.none()
+    for inside, ((rank, token, *_),) in _awaited(launch, run, text, 1):
+        best = best.joined(Best(rank, token, word(LOWEST), word(0)).where(inside))
+    rank = c.over_lanes("max", best.rank)
+    token = c.over_lanes("min", (best.rank == rank).where(best.token, NOBODY))
+    return is_number(rank).where(token, 0)
+
+
+def choose(launch: Launch, run: Word, text: Word | int = 0) -> Choice:
+    """By a warp, once all blocks have told."""
+    best, size = Best.none(), word(0)
+    for inside, ((rank, token, _, below), (equals, wide, *_)) in _awaited(launch, run, text, 2):
+        best = best.joined(Best(rank, token, below, equals).where(inside))
+        size = greater(size, inside.where(wide, 0))
+    best, size = best.across(), c.over_lanes("max", size)
+    known = is_number(best.rank)
+    result = known.where(best.token, -1)
+    gap = (value_of(best.rank) - value_of(best.below)) / size.bits()
+    return Choice(known.where(best.token, 0), result, [result, best.equals, gap.bits()])
+
+
+def leave(launch: Launch, choice: Choice, run: Word | None, text: Word | int = 0) -> None:
+    """By one thread: a run's results for a text.  run: where they are kept; None: as the launch's."""
+    results = [[choice.result], choice.report][: len(launch.chain.chosen)]
+    if run is not None:
+        for memory, words in zip(launch.kept, results, strict=True):
+            for i, value in enumerate(words):
+                b.store(value.value, memory, [run.index(), index_of(text, len(words), i)])
+        return
+    for series, words in zip(launch.chain.chosen, results, strict=True):
+        memory = launch.view(series, 0, ir.MemRefType.get([launch.layout.texts * len(words)], b.i32()))
+        for i, value in enumerate(words):
+            b.store(value.value, memory, [index_of(text, len(words), i)])
+
+
+def index_of(text: Word | int, each: int = 1, number: int = 0) -> Index:
+    """Where a text's number-th of so many words is."""
+    return number if isinstance(text, int) else (text * each + number).index()
+
+
+def end(launch: Launch, choice: Choice, last: Word | None, text: Word | int = 0) -> None:
+    """By the first block: results, and what the next launch starts from.  last: where the last run's are still to be
+    kept."""
+
+    def leave_all() -> None:
+        i32 = ir.MemRefType.get([launch.layout.texts], b.i32())
+        leave(launch, choice, None, text)
+        for buffer, value in (
+            (launch.chain.tokens, choice.token),
+            (launch.chain.positions, launch.position_of(text) + launch.times),
+        ):
+            view = b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32])
+            b.store(value.value, view, [index_of(text)])
+        counted = launch.before + launch.times
+        if isinstance(text, int):
+            b.store(counted.value, launch.exchange, [0])
+        else:
+            when(text == 0, lambda: b.store(counted.value, launch.exchange, [0]))
+        if launch.kept and last is not None:
+            leave(launch, choice, last, text)
+
+    when(launch.lane == 0, leave_all)

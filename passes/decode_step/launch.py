@@ -1,0 +1,263 @@
+"""What the roles of a sharded launch have in common: who a thread is, where memory lies, and which run this is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import operations
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.chain import Chain, Product, Series
+from lispgpt.passes.decode_step.layout import RANKS, Layout
+from lispgpt.passes.decode_step.scalars import Word, assembly, lesser, when, word
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.targets import Gpu
+
+
+@dataclass
+class Launch:
+    """memories: the kernel's argument for each buffer of the entry.  exchange: memory for what clusters hand on.
+    start: the address of the block's memory.  block, cluster, rank, warp, lane: who this thread is.  layered: whether
+    its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first,
+    where there is one text.
+    first_head, head_step, heads: of the head's chunks, this block's: the first, how far the next ones are, how many.
+    kept: where each run's results go, if the launch may have
+    several.  maps: of BF16 weights, by the product's name, for bulk copies.
+    """
+
+    chain: Chain
+    layout: Layout
+    target: Gpu
+    memories: dict[int, ir.Value]
+    exchange: ir.Value
+    kept: list[ir.Value]
+    start: Word
+    block: Word
+    cluster: Word
+    rank: Word
+    warp: Word
+    lane: Word
+    layered: Word
+    times: Word
+    before: Word
+    token: Word
+    position: Word
+    first_head: Word
+    head_step: Word
+    heads: Word
+    maps: dict[str, ir.Value] = field(default_factory=dict)
+
+    def again(self) -> Self:
+        """The same, with what depends on the thread's number to be computed where it is needed: not ahead of a loop,
+        where all of it at once would be more than registers hold."""
+        warp, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.warp, self.lane))
+        return replace(self, warp=warp, lane=lane)
+
+    @property
+    def reports(self) -> Word:
+        """Whether the block finds out how clearly a choice wins, and leaves results: the last one."""
+        return self.block == self.layout.blocks - 1
+
+    def place(self, name: str) -> Word:
+        """The address of a part of the block's memory."""
+        return self.start + self.layout.at[name]
+
+    def barrier(self, name: str) -> Word:
+        return self.start + self.layout.barrier[name]
+
+    def full(self, slot: Word) -> Word:
+        return self.start + self.layout.full + slot * 8
+
+    def empty(self, slot: Word) -> Word:
+        return self.start + self.layout.empty + slot * 8
+
+    def brought(self, number: Word) -> Word:
+        """The barrier of a chunk of the head that a warp brings, by its number among the block's."""
+        return self.place("brought") + number * 8
+
+    def once_read(self, body: Callable[[], None]) -> None:
+        """By one lane, once its warp has read what copies may be put in the place of."""
+        c.fence_copies()
+        c.warp_barrier()
+        when(self.lane == 0, body)
+
+    def slot(self, number: Word) -> tuple[Word, Word]:
+        """(slot of a chunk, parity of the phase in which it is there)."""
+        return number % self.layout.stages, (number // self.layout.stages) & 1
+
+    def at_layer(self, run: Word, layer: Word) -> Word:
+        """The parity of what happens once a layer."""
+        return (run * self.layout.layers + layer) & 1
+
+    def position_of(self, text: Word | int) -> Word:
+        """A text's, in the first run."""
+        if self.layout.texts == 1:
+            return self.position
+        return c.load_words(self.place("positions") + word(text) * 4, 1)[0]
+
+    @property
+    def share(self) -> Word:
+        """Which of the clusters' heads this one has: those past the last have its heads, too, and count for nothing."""
+        return lesser(self.cluster, word(self.layout.head_clusters - 1))
+
+    @property
+    def first_shared(self) -> Word:
+        """The first of the cluster's heads of keys and values."""
+        return self.share * self.layout.each // self.layout.heads.group
+
+    def head_of_keys(self, shared: Word) -> Word:
+        """Which of all heads of keys and values a cluster's is; the last one where there are no more."""
+        layout, heads, number = self.layout, self.layout.heads, self.first_shared + shared
+        if layout.head_clusters * layout.each > heads.count:
+            return lesser(number, word(heads.kept - 1))
+        return number
+
+    def of_neighbours(self, values: Sequence[Word], among: int) -> list[Word]:
+        """The values of so many neighbouring lanes, in their order."""
+        first = self.lane & -among
+        return [value.of_lane(first + i) for i in range(among) for value in values]
+
+    def send(self, name: str, parts: Sequence[tuple[Word, list[Word]]], among: int) -> None:
+        """To a place in all ranks' memories, whose barrier counts it, what so many neighbouring lanes have: (bytes from
+        there on, words), by each lane to some of the ranks."""
+        for first in range(0, RANKS, among):
+            remote = self.remote(self.lane % among + first)
+            for place, words in parts:
+                c.send(remote + place + self.layout.at[name], words, remote + self.layout.barrier[name])
+
+    def await_ranks(self, name: str, nbytes: int, parity: Word) -> None:
+        """By the warps that multiply: wait for what ranks send; one warp says how much."""
+
+        def say() -> None:
+            when(self.lane == 0, lambda: c.expect(self.barrier(name), nbytes))
+
+        when(self.warp == 0, say)
+        c.wait(self.barrier(name), parity)
+
+    def earlier(self, position: Word) -> Word:
+        """How many of the positions ahead of one are this block's."""
+        spread = self.layout.spread
+        return position if spread == 1 else (position + (spread - 1) - self.rank) // spread
+
+    def position_of_row(self, number: Word) -> Word:
+        """The number-th of the block's positions."""
+        spread = self.layout.spread
+        return number if spread == 1 else number * spread + self.rank
+
+    def owns(self, position: Word) -> Word:
+        """Whether a position is the block's."""
+        return position % self.layout.spread == self.rank
+
+    def row_of_heads(self, number: Word) -> Word:
+        """The row of a layer's first product that is a cluster's of that number; behind all where it is none."""
+        layout = self.layout
+        queries, keys, values = layout.rows_of_kinds
+        shared = self.first_shared * layout.depth
+        at = [self.share * (layout.each * layout.depth), shared, shared]
+        q, k, v = (first + more + number for first, more in zip(layout.heads.firsts, at, strict=True))
+        inside = (number < queries + keys).where(k - queries, v - (queries + keys))
+        found = (number < queries).where(q, inside)
+        return (number < queries + keys + values).where(found, self.chain.into.rows)
+
+    def row_of_head(self, number: Word) -> Word:
+        """The row of the head that is this block's of that number."""
+        return (self.first_head + (number >> 3) * self.head_step) * 8 + (number & 7)
+
+    def view(self, series: Series, layer: Word | int, type_: ir.Type) -> ir.Value:
+        offset = word(layer) * series.stride + series.first if series.stride else word(series.first)
+        return b.emit("memref.view", [self.memories[series.buffer], offset.index()], [type_])
+
+    def floats(self, series: Series, layer: Word | int) -> ir.Value:
+        return self.view(series, layer, ir.MemRefType.get([self.layout.width], b.f32()))
+
+    def remote(self, rank: Word | int) -> Word:
+        """The address of a rank's memory."""
+        return c.address_at(self.start, rank)
+
+
+@dataclass
+class Copied:
+    """A kernel's body to read from, while a launch's own code is emitted.  tensors: of its arguments, by number."""
+
+    op: ir.Operation
+    reader: Reader
+    tensors: dict[int, list[ir.Value]]
+
+    @property
+    def result(self) -> ir.Value:
+        """What it leaves last."""
+        return outputs_of(self.op)[-1][0]
+
+    @property
+    def product(self) -> ir.Value:
+        body = operations(self.op.regions[0].blocks[0])
+        return next(op for op in body if op.name == "linalg.contract").results[0]
+
+    def hold(self, argument: int, value: ir.Value, place: Sequence[Index] | None = None) -> None:
+        """Take an argument's elements to be this value; at a place: Refused where others are asked for."""
+        for tensor in self.tensors[argument]:
+            self._hold(tensor, value, place)
+
+    def hold_product(self, value: ir.Value, place: Sequence[Index]) -> None:
+        self._hold(self.product, value, place)
+
+    def _hold(self, tensor: ir.Value, value: ir.Value, place: Sequence[Index] | None) -> None:
+        def held(index: Sequence[Index], width: int) -> ir.Value:
+            if place is not None and (index[-1] != place[-1] or width != b.width_of(value)):
+                raise Refused("what comes behind a product takes its results from elsewhere")
+            return value
+
+        self.reader.bind(tensor, held)
+
+
+@contextmanager
+def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], layer: Word | int) -> Iterator[Copied]:
+    """A kernel's body, with its arguments in place for a layer."""
+    copy = kernel.clone().operation
+    arguments = list(copy.regions[0].blocks[0].arguments)
+    tensors: dict[int, list[ir.Value]] = {i: [] for i in range(len(arguments))}
+    for op in operations(copy.regions[0].blocks[0]):
+        if op.name == "bufferization.to_tensor":
+            tensors[ir.BlockArgument(op.operands[0]).arg_number].append(op.results[0])
+    with ir.InsertionPoint(copy):
+        for i, argument in enumerate(arguments):
+            if i in series:
+                argument.replace_all_uses_with(launch.view(series[i], layer, argument.type))
+    yield Copied(copy, Reader(launch.target), tensors)
+    copy.erase()
+
+
+def finished(launch: Launch, product: Product, layer: Word | int) -> AbstractContextManager[Copied]:
+    """A product's kernel for a layer."""
+    return copied(launch, product.kernel, product.arguments, layer)
+
+
+def preload(made: Copied, place: Sequence[object], width: int) -> None:
+    """Load now what is beside a product in its result."""
+    made.reader.preload(made.result, list(place), width, lambda memory: not isinstance(memory, ir.BlockArgument))
+
+
+def joined(values: Sequence[Word]) -> ir.Value:
+    return b.vector_of([v.value for v in values])
+
+
+def lanes(vector: ir.Value) -> list[Word]:
+    return [Word(b.lane_of(vector, i)) for i in range(b.width_of(vector))]
+
+
+def moments_of(launch: Launch, total: Word, square: Word, centred: bool, epsilon: float) -> tuple[Word, Word]:
+    """(mean, 1 / deviation) of a row of the stream, whose sum and whose squares' sum are known."""
+    width = launch.layout.width
+    mean = total * (1 / width)
+    variance = square * (1 / width)
+    if centred:
+        variance = variance - mean * mean
+        variance = (variance > 0.0).where(variance, 0.0)
+    raised = (variance + epsilon).value
+    return mean, Word(b.intrinsic(launch.target.intrinsics["rsqrt"], [raised], raised.type))

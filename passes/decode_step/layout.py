@@ -1,0 +1,300 @@
+"""How a chain is shared among clusters: who has which rows and columns, in which steps, and where it lies in memory.
+
+A cluster's blocks are its ranks.  Each cluster has some heads, whose keys and values it makes itself where other
+clusters have them, too, and some hidden units; of both all clusters have as many, so that what lies past the last
+one counts as zeros (heads: as the last one again).  What rank r has of a product of its rows is an eighth of them, of
+one that sums over them an eighth of the stream's columns.  Weights come in chunks of one size: 8 rows of all columns,
+or 64 columns of a rank's rows.
+
+Where a layer's chunks fit a block's memory and what warps have of them their registers, they are held there before
+the other side of the product is; where not they are walked through, some chunks at once.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import accumulate
+from math import lcm
+
+from lispgpt.passes.decode_step.attention_heads import Heads
+from lispgpt.passes.decode_step.chain import Chain
+from lispgpt.passes.decode_step.fixed_point_sums import MOST_PARTS
+from lispgpt.passes.decode_step.hoisted import AheadShapes
+from lispgpt.passes.decode_step.norm_sums import NormSums
+from lispgpt.passes.decode_step.packed_weights import PackedWeights
+from lispgpt.passes.decode_step.sharing import WARPS, HeadShare, Sharing, held, walked
+from lispgpt.passes.kernels.refusal import Refused
+
+RANKS, LINE = 8, 64
+"""Blocks of a cluster, and bf16 of a line that bulk copies bring."""
+SHARED_UNIT = 64
+"""Neighbouring numbers of the stream that are whole numbers of one unit, for packed weights."""
+LEAST_STAGES = 4
+STAGES_BESIDE_ROWS = 8
+"""Chunks of weights that are in memory beside rows of the cache, where not a layer's."""
+SWIZZLED = 1024
+"""What chunks that tensor maps bring are aligned to."""
+STREAMER, EXCHANGER, FINISHER, KEEPER = range(WARPS, WARPS + 4)
+THREADS = 32 * (WARPS + 4)
+SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD, TOKEN, ROW, RACES, HEARD = range(1, 11)
+"""Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
+multiply; what is made ahead of the layers is there; the token to go on with is; the stream is; a draw's clocks are;
+its most probable tokens are."""
+TOLD = 64
+"""Bytes that a block tells all others in a round of a draw, at most."""
+TWO_ROLES, THREE_ROLES = 32 * WARPS + 32, 32 * WARPS + 64
+"""Threads of the warps that multiply and of one or of both that finish and exchange."""
+BARRIER_BYTES = 8 * (2 * 60 + 8)
+SHARED_BYTES = 231424 - 1024
+"""Of a block's memory, beside its alignment."""
+
+
+def up_to(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+class Layout:
+    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see ShardDecode.
+
+    spread: a block has those of a text's positions whose number modulo this is its rank.  under_way: chunks that the
+    stream brings at once.  threads: of a block.  entries: most probable tokens of a block that all others hear of in a
+    draw.  brings: whether the warps that multiply bring what the ring has no room for ahead of the head.  awaited: what
+    its barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the argument that has it."""
+
+    spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
+    awaited: tuple[str, ...] = ("ended", "own", "merged", "hidden_units", "rows", "read")
+
+    def __init__(
+        self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int, rows: int
+    ) -> None:
+        self.numbers = numbers
+        self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
+        self.heads, self.blocks, self.chain, self.texts = heads, blocks, chain, chain.texts
+        self.ahead = AheadShapes.of(chain)
+        self.sums_at: dict[int, NormSums] = {}
+        if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
+            raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
+        clusters = min(blocks // RANKS, MOST_PARTS) if chain.texts == 1 else blocks // RANKS
+        self.head_rows, self.rows_of_kinds = self._share_heads(clusters)
+        units = -(-chain.down.depth // LINE)
+        self.hidden = -(-units // clusters) * LINE
+        self.layer_clusters = max(self.head_clusters, -(-chain.down.depth // self.hidden))
+        self.others = blocks - RANKS * self.layer_clusters
+        self.columns = self.width // RANKS
+        self.hidden_rows = self.hidden // RANKS
+        self.draws = chain.settings is not None
+        self.attended = up_to(self.each * self.depth, LINE)
+        self.into_tiles = -(-self.head_rows // (8 * RANKS))
+        self.up_tiles = len(chain.ups) * self.hidden_rows // 8
+        self.first_out = self.into_tiles
+        self.first_up = self.first_out + self.attended // LINE
+        self.first_down = self.first_up + self.up_tiles
+        self.layer_chunks = self.first_down + self.hidden // LINE
+        self.head_chunks = -(-chain.head.rows // 8)
+        self._pack()
+        layered = RANKS * self.layer_clusters
+        self.head_share = HeadShare.of(self.head_chunks, self.chunk_bytes("head"), layered, self.others)
+        self._take_turns()
+        self._share_products(steps)
+        self._place(self._turns_near(rows))
+
+    @property
+    def told_of_race(self) -> int:
+        """Bytes that a block tells all others of its race: two lines, and one of each of its most probable tokens."""
+        return 16 * (2 + self.entries)
+
+    @property
+    def exchange_cost(self) -> float:
+        """How much longer than one text's an exchange of the stream takes, with all that is done between two."""
+        return 1.0
+
+    def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
+        """A cluster's heads: few enough, and of whole groups or of one.  Returns its rows of the first product, and
+        those of queries, keys and values."""
+        heads, group = self.heads.count, self.heads.group
+        found = [n for n in range(-(-heads // clusters), heads + 1) if n % group == 0 or group % n == 0]
+        self.each = found[0]
+        self.kv = max(1, self.each // group)
+        self.members = self.each // self.kv
+        """Heads of a cluster that share keys and values."""
+        if self.kv > WARPS:
+            raise Refused(f"{heads} heads are not shared among {clusters} clusters")
+        self.head_clusters = -(-heads // self.each)
+        self.head_warps = WARPS // self.kv
+        self.parts = self.each * (self.head_warps + 1)
+        rows = (self.each * self.depth, self.kv * self.depth, self.kv * self.depth)
+        return sum(rows), rows
+
+    def _take_turns(self) -> None:
+        """Of the cache's rows, of which a turn's are as many as a cluster's warps take at once."""
+        rows = self.heads.rows
+        self.row_numbers = 4 if self.heads.depth <= 128 and not self.heads.short else 8
+        self.row_lanes = 1
+        while self.row_lanes * self.row_numbers < self.heads.depth:
+            self.row_lanes *= 2
+        self.row_words = self.row_numbers // 2 if self.heads.short else self.row_numbers
+        self.row_step = 32 // self.row_lanes * self.head_warps
+        self.all_turns = -(-self.context // (self.spread * self.row_step))
+        self.turns = min(self.all_turns, max(1, self.numbers // self.row_words))
+        self.row_lines = 0 if rows is None else self.heads.row_bytes // (2 * LINE)
+
+    def _turns_near(self, most: int) -> int:
+        """Turns whose rows lie in a block's memory, where it has room beside the chunks of weights that it needs: all
+        of the product behind attention come ahead of rows.  Those of 16 bits come to registers as fast."""
+        rows, stages = self.heads.rows, self.layer_chunks if self.whole else STAGES_BESIDE_ROWS
+        if rows is None or self.heads.short or self.context % RANKS or self.attended > LINE * stages:
+            return 0
+        if self.heads.row_bytes % (2 * LINE) or rows.position % 16 or rows.head % 16:
+            return 0
+        room = SHARED_BYTES - self.bytes + (self.stages - stages) * self.chunk - SWIZZLED
+        return max(0, min(self.turns, most // self.row_step, room // self.turn_bytes))
+
+    @property
+    def near_rows(self) -> int:
+        """Rows of a head that lie in a block's memory."""
+        return self.near * self.row_step
+
+    @property
+    def turn_bytes(self) -> int:
+        """Of a turn's rows of keys and values."""
+        rows = self.heads.rows
+        return 0 if rows is None else 2 * self.kv * self.row_step * self.heads.row_bytes
+
+    def _pack(self) -> None:
+        """Products whose weights are packed, by name, and the room of a chunk.  packed_at: the entry's arguments."""
+        chain, own = self.chain, self.each * self.depth
+        if chain.out.packed and own % 16:
+            raise Refused(f"heads of {self.depth} do not fill steps of 16")
+        rows = {"into": chain.into, "head": chain.head, **{f"up{i}": up for i, up in enumerate(chain.ups)}}
+        columns = {"out": (chain.out, own), "down": (chain.down, self.hidden)}
+        self.packed = {name: PackedWeights.of_rows(one) for name, one in rows.items() if one.packed}
+        for name, (one, span) in columns.items():
+            if one.packed:
+                self.packed[name] = PackedWeights.of_columns(one, span if span % LINE else LINE, RANKS)
+        self.packed_at: dict[str, int] = {}
+        plain = len(self.packed) < len(rows) + len(columns)
+        sizes = [packed.chunk for packed in self.packed.values()] + [16 * self.width] * plain
+        self.chunk = up_to(max(sizes), SWIZZLED if plain else 128)
+
+    def chunk_bytes(self, name: str) -> int:
+        """What is brought of a product's chunk."""
+        return self.packed[name].chunk if name in self.packed else 16 * self.width
+
+    def layers_of(self, name: str) -> int:
+        """How often a product's weights are there: for each layer, or, the head's, once."""
+        return 1 if name == "head" else self.layers
+
+    @property
+    def layer_bytes(self) -> int:
+        """Of a layer's weights in a block."""
+        rows = self.into_tiles * self.chunk_bytes("into") + self.up_tiles * self.chunk_bytes("up0")
+        columns = self.attended * self.chunk_bytes("out") + self.hidden * self.chunk_bytes("down")
+        return rows + columns // LINE
+
+    def _share_products(self, most: int) -> None:
+        half = self.width // 32
+        tiles = -(-self.columns // 16)
+        into, up = (2 if name in self.packed else 1 for name in ("into", "up0"))
+        sharings = (
+            held(self.into_tiles, half, 1, into), held(self.up_tiles, half, 1, up),
+            held(tiles, self.attended // 16, LINE // 16), held(tiles, self.hidden // 16, LINE // 16),
+        )  # fmt: skip
+        self.whole = False
+        if all(sharings):
+            self.into, self.up, self.out, self.down = (s for s in sharings if s is not None)
+            steps = max(self.into.steps // into + self.out.steps, self.up.steps // up + self.down.steps)
+            self._place()
+            self.whole = self.stages >= self.layer_chunks and steps <= most
+        if self.whole:
+            self.arrivals = lcm(self.into.slices, self.up.slices, self.readers(self.out), self.readers(self.down))
+            return
+        self.arrivals = WARPS
+        self.out = self.down = Sharing(tiles, 1, LINE // 16, tiles)
+        for some in (LEAST_STAGES, 2, 1):
+            self.into, self.up = walked(self.into_tiles, half, some, into), walked(self.up_tiles, half, some, up)
+            self._place()
+            if self.stages >= max(LEAST_STAGES, some + 2):
+                return
+        raise Refused(f"a block's memory has room for {max(0, self.stages)} parts of its weights at once")
+
+    @staticmethod
+    def readers(sharing: Sharing) -> int:
+        """Warps that read one chunk of 64 columns."""
+        return sharing.tiles * max(1, LINE // 16 // sharing.steps)
+
+    @property
+    def norm_sums(self) -> list[NormSums]:
+        """What is made once of norms' weights."""
+        first, second, _ = self.chain.norms
+        of = [(self.chain.into, first), *((up, second) for up in self.chain.ups)]
+        return [NormSums(one, norm, self.layers) for one, norm in of if norm.centred or norm.beta is not None]
+
+    def _place(self, near: int = 0) -> None:
+        """Bytes from the start of a block's memory.  near: turns whose rows of the cache lie there."""
+        self.near = near
+        self.sizes = self._sizes()
+        self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in self.sizes.values())) // self.chunk)
+        self.at, end = {}, self.stages * self.chunk
+        for name, size in self.sizes.items():
+            self.at[name] = end
+            end += up_to(size, 64)
+        self.bytes = end
+        first = self.at["barriers"]
+        self.full, self.empty = first, first + 8 * self.stages
+        self.barrier = {name: first + 8 * (2 * self.stages + i) for i, name in enumerate(self.awaited)}
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of what lies in a block's memory beside the ring's chunks."""
+        packed = [name in self.packed for name in ("into", "up0", "head")]
+        return {
+            "rows": up_to(self.near * self.turn_bytes, SWIZZLED),
+            "stream": 4 * self.width,
+            "x": 0 if all(packed) else 8 * self.width,
+            "hidden_units": 8 * self.hidden,
+            "own": 4 * self.head_rows,
+            "merged": RANKS * self.each * self.part,
+            "parts": self.parts * self.part,
+            "attended": 8 * self.attended,
+            "ahead": self.ahead.nbytes,
+            "statistics": 8 * WARPS,
+            "moments": 8,
+            "digits": 4 * self.width * any(packed),
+            "units": 4 * self.width // SHARED_UNIT * any(packed),
+            "token": 4,
+            "into_sums": 4 * self.into.slices * 8 * self.into.all,
+            "up_sums": 4 * self.up.slices * 8 * self.up.all,
+            "out_sums": 4 * self.out.slices * self.sum_columns,
+            "down_sums": 4 * self.down.slices * self.sum_columns,
+            "best": 0 if self.draws else 16 * WARPS,
+            "logits": 4 * self.head_share.rows * self.draws,
+            "paces": 4 * self.head_share.rows * self.draws,
+            "round": 8 * self.draws,
+            "heats": 16 * WARPS * self.draws,
+            "tops": 32 * WARPS * self.draws,
+            "heard": 12 * self.entries * self.blocks * self.draws,
+            "barriers": BARRIER_BYTES,
+            "brought": 8 * self.head_share.most,
+        }
+
+    @property
+    def sum_columns(self) -> int:
+        """Columns of a rank, filled up to whole tiles."""
+        return up_to(self.columns, 16)
+
+    @property
+    def part(self) -> int:
+        """Bytes of attention's result over some positions: its numbers, the largest score and the sum below it."""
+        return 4 * self.depth + 16
+
+    @cached_property
+    def lines(self) -> dict[str, int]:
+        """Where in global memory exchanges lie: bytes from its start, and of all."""
+        sizes = {
+            "sums": 2 * 8 * self.width,
+            "seen": 2 * 8 * self.width,
+            "final": 8 * self.width,
+            "best": 2 * 32 * self.blocks,
+            "draws": 2 * TOLD * self.blocks * self.draws,
+            "races": 2 * self.told_of_race * self.blocks * self.draws,
+        }
+        return dict(zip([*sizes, "end"], accumulate(sizes.values(), initial=128), strict=True))

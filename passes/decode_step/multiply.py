@@ -1,0 +1,209 @@
+"""The warps of a sharded launch that multiply: a layer's products and its attention, and the head.
+
+Where the layout holds weights, warps load a product's while they wait for what is ahead of it: those of a layer's
+first two while clusters add up the stream ahead of it, the others' while they add up what attention gives.  Weights of
+columns that are to be made BF16, which takes long, are loaded while ranks finish what they are multiplied by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.attention import Earlier
+from lispgpt.passes.decode_step.candidates import Heats
+from lispgpt.passes.decode_step.column_products import ColumnProducts
+from lispgpt.passes.decode_step.kv_cache import release_rows
+from lispgpt.passes.decode_step.launch import Copied, Launch, copied
+from lispgpt.passes.decode_step.layout import (
+    AHEAD,
+    ATTENDED,
+    LINE,
+    MULTIPLIERS,
+    PARTS,
+    STREAM,
+    SUMS,
+    THREE_ROLES,
+    TWO_ROLES,
+)
+from lispgpt.passes.decode_step.lm_head import Head
+from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
+from lispgpt.passes.decode_step.new_row import Own
+from lispgpt.passes.decode_step.products import Products
+from lispgpt.passes.decode_step.residual import Residual
+from lispgpt.passes.decode_step.row_products import RowProducts, side_of
+from lispgpt.passes.decode_step.scalars import Word, either, loop, real, when, word
+from lispgpt.passes.decode_step.sharing import WARPS, Sharing
+from lispgpt.passes.decode_step.weights import weights_of
+
+
+class Multipliers:
+    def __init__(self, launch: Launch) -> None:
+        self.launch, self.products = launch, Products(launch)
+        self.head = Head(self.products)
+
+    def emit(self) -> None:
+        launch, layout = self.launch, self.launch.layout
+
+        residual = Residual(launch)
+        wide = len(residual.kinds)
+
+        def run(number: Word, chunk: Word, *seen: Word) -> list[Word]:
+            def layers() -> list[Word]:
+                def layer(n: Word, first: Word, *carried: Word) -> list[Word]:
+                    since, *words = carried
+                    found = self._layer(number, n, first, since, words[:wide], [words[wide:-wide], words[-wide:]])
+                    return [first + layout.layer_chunks, *found]
+
+                none = [real(0.0)] * wide
+                after, since, *carried = loop(0, layout.layers, [chunk, word(0), *none, *seen], layer)
+                stream, first, second = carried[:wide], carried[wide:-wide], carried[-wide:]
+                stream, second = residual.added(1, launch.chain.down, word(layout.layers - 1), stream, second, since)
+                if layout.others:
+                    residual.leave(number, stream)
+                return [after, *stream, *first, *second]
+
+            def others() -> list[Word]:
+                return [chunk, *residual.final(number), *seen]
+
+            kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
+            chunk, *found = either(launch.layered, kinds, layers, others)
+            self.head.norm(residual, found[:wide])
+            self.head.emit(chunk, number)
+            if layout.draws:
+                Heats(launch).emit()
+            else:
+                c.pass_by(STREAM, TWO_ROLES)
+            c.meet(MULTIPLIERS, 32 * WARPS)
+            return [chunk + chunks_ahead(launch), *found[wide:]]
+
+        first, second = residual.before()
+        _, *seen = loop(0, launch.times, [word(0), *first, *second], run)
+        residual.keep([seen[:wide], seen[wide:]])
+
+    def _layer(
+        self, run: Word, layer: Word, chunk: Word, since: Word, stream: Sequence[Word], seen: Sequence[Sequence[Word]]
+    ) -> list[Word]:
+        """When the layer's second addition began, the stream ahead of it, and what was read of the sums of both.
+        since, stream, seen: the same of the layer ahead."""
+        launch = self.launch.again()
+        layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
+        wide = len(stream)
+        into = Rows(products, layout.into, "into_sums", "into")
+        up = Rows(products, layout.up, "up_sums", "up0")
+        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", "out")
+        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", "down")
+        with ExitStack() as stack:
+            made, normed = self._attention(stack, launch, layer)
+            earlier = Earlier(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
+            into.load(chunk)
+            if not out.packed:
+                out.load(chunk + layout.first_out)
+            gamma = residual.factors(chain.norms[0].gamma, layer)
+
+            def behind_a_layer() -> list[Word]:
+                both = residual.added(1, chain.down, layer - 1, stream, seen[1], since)
+                return [*both[0], *both[1]]
+
+            def at_first() -> list[Word]:
+                return [*residual.of_token(launch.position + run), *seen[1]]
+
+            found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
+            stream, second = found[:wide], found[wide:]
+            residual.hand_on(stream, gamma, partial(into.side.put, residual))
+            further = earlier.load(range(earlier.near, earlier.turns))
+            into.multiply()
+            c.pass_by(SUMS, TWO_ROLES)
+            if out.packed:
+                out.load(chunk + layout.first_out)
+            rows = earlier.load_near() + further
+            if chain.aheads:
+                when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
+            launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
+            earlier.attend(rows)
+
+            def own() -> None:
+                one = Own(launch, made, normed, launch.position + run)
+                when(one.owns, lambda: one.attend(word(WARPS - 1) - launch.warp))
+
+            when(launch.warp >= WARPS - layout.kv, own)
+        c.pass_by(PARTS, TWO_ROLES)
+        if not layout.near:
+            self._fetch(run, (layer + 1) % layout.layers)
+        c.meet(ATTENDED, THREE_ROLES)
+        out.multiply()
+        c.pass_by(STREAM, TWO_ROLES)
+        since = c.clock()
+        if layout.near:  # and no earlier, as copies would be in the way of attention's parts
+            release_rows(launch, layer)
+        up.load(chunk + layout.first_up)
+        if not down.packed:
+            down.load(chunk + layout.first_down)
+        gamma = residual.factors(chain.norms[1].gamma, layer)
+        stream, first = residual.added(0, chain.out, layer, stream, seen[0], since)
+        residual.hand_on(stream, gamma, partial(up.side.put, residual))
+        up.multiply()
+        c.pass_by(SUMS, TWO_ROLES)
+        if down.packed:
+            down.load(chunk + layout.first_down)
+        launch.await_ranks("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
+        down.multiply()
+        c.pass_by(STREAM, TWO_ROLES)
+        return [c.clock(), *stream, *first, *second]
+
+    def _attention(self, stack: ExitStack, launch: Launch, layer: Word) -> tuple[Copied, list[Copied]]:
+        """A layer's attention, and what norms its heads' rows."""
+        chain = launch.chain
+        made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
+        norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+        return made, [stack.enter_context(one) for one in norms]
+
+    def _fetch(self, run: Word, layer: Word) -> None:
+        """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""
+        launch = self.launch.again()
+        with ExitStack() as stack:
+            Earlier(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
+
+
+class Rows:
+    """A product of rows, whose weights are loaded ahead where the layout holds them, or on the way."""
+
+    def __init__(self, products: Products, sharing: Sharing, sums: str, name: str) -> None:
+        self.sharing, self.sums, self.whole = sharing, sums, products.launch.layout.whole
+        self.side = side_of(products, name)
+        self.rows = RowProducts(products, self.side)
+
+    def load(self, chunk: Word) -> None:
+        self.chunk = chunk
+        if self.whole:
+            self.loaded = self.rows.load(chunk, self.sharing)
+
+    def multiply(self) -> None:
+        if self.whole:
+            self.rows.multiply(self.loaded, self.sums)
+        else:
+            self.rows.walk(self.chunk, self.sharing, self.sums)
+
+
+class Columns:
+    """The same of one that sums over what a cluster has.  count: of its chunks.  packed: whether its weights are whole
+    numbers, of which BF16 takes long to make."""
+
+    def __init__(self, products: Products, sharing: Sharing, count: int, source: str, sums: str, name: str) -> None:
+        layout = products.launch.layout
+        self.sharing, self.count, self.source, self.sums = sharing, count, source, sums
+        self.whole, self.packed = layout.whole, name in layout.packed
+        self.columns = ColumnProducts(products, weights_of(products.launch, name))
+
+    def load(self, chunk: Word) -> None:
+        self.chunk = chunk
+        if self.whole:
+            self.loaded = self.columns.load(chunk, self.sharing)
+
+    def multiply(self) -> None:
+        if self.whole:
+            self.columns.multiply(self.loaded, self.source, self.sums)
+        else:
+            self.columns.walk(self.chunk, self.count, self.source, self.sums)

@@ -1,0 +1,175 @@
+"""Blocks of whole numbers with scales, packed for a sharded launch: in chunks as bulk copies bring them, and in these
+in the order in which lanes read them for matrix instructions.
+
+In a chunk a step of a tile is 256 bytes, 8 of each lane: a word for each of its two rows, whose bytes 0 and 2 are the
+first two of the row's numbers, as BF16 one of an instruction's words, and bytes 1 and 3 the two that are 8 further.
+Behind all numbers lie the scales, those of a grain of the depth for all rows together.  Behind all chunks lies one of
+zeros, for those that are past a weight's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import strings
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.chain import Product
+from lispgpt.passes.decode_step.scalars import Word, assembly, word
+from lispgpt.passes.kernels.block_weights import FORMATS
+from lispgpt.passes.memory.kernel_buffers import add_argument
+from lispgpt.passes.plan.packings import Place, Run, add_packing, pieces_of, runs_of
+
+STEP, DEEP, LANE = 256, 16, 8
+"""Of a step: bytes of a tile's numbers, the depth, and bytes of a lane's."""
+COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class PackedWeights:
+    """A product's.  rows: of a chunk, filled up to tiles.  grain: numbers of the depth that share a scale of a row.
+    chunks: of a part, the one of zeros behind them included.  parts: one, or of columns each rank's own.  span: columns
+    from whose multiples on chunks start anew; 0: they are of rows."""
+
+    product: Product
+    rows: int
+    depth: int
+    grain: int
+    chunks: int
+    parts: int
+    span: int
+
+    @staticmethod
+    def of_rows(product: Product) -> PackedWeights:
+        """In chunks of 8 rows, whose two halves of the depth are the upper and the lower rows of a tile."""
+        grain = find_dtype(product.kind).block
+        return PackedWeights(product, 8, product.depth, grain, -(-product.rows // 8) + 1, 1, 0)
+
+    @staticmethod
+    def of_columns(product: Product, span: int, ranks: int) -> PackedWeights:
+        """In chunks of 64 columns of a rank's rows, anew from each multiple of `span` on."""
+        grain = gcd(find_dtype(product.kind).block, COLUMNS, span)
+        each, rows = -(-span // COLUMNS), product.rows // ranks
+        chunks = -(-product.depth // span) * each + 1
+        return PackedWeights(product, -(-rows // 16) * 16, COLUMNS, grain, chunks, ranks, span)
+
+    @property
+    def scale_bytes(self) -> int:
+        return FORMATS[self.product.kind].first
+
+    @property
+    def chunk(self) -> int:
+        """Bytes."""
+        return self.rows * self.depth + self.depth // self.grain * self.rows * self.scale_bytes
+
+    @property
+    def part(self) -> int:
+        return self.chunks * self.chunk
+
+    def add_to(self, entry: ir.Operation, layers: int, columns: int) -> ir.Value:
+        """The entry's argument that has them, [layers parts bytes].  columns: rows of a rank, in a product of those."""
+        names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
+        weights = self.product.weights
+        weight = names[weights.buffer].partition(":")[2]
+        label = f"columns of {self.span}" if self.span else "rows"
+        name = f"{weight}, {label}" + (f" from byte {weights.first}" if weights.first else "")
+        shape = list(ir.TypeAttr(types[weights.buffer]).value.shape)
+        type_ = ir.RankedTensorType.get([layers, self.parts, self.part], b.integer(8))
+        place = add_argument(entry, f"weight:{name}", type_)
+        add_packing(entry, name, weight, shape, self.pieces(layers, columns))
+        return place
+
+    def pieces(self, layers: int, columns: int) -> list[dict[str, Any]]:
+        product, scale = self.product, self.scale_bytes
+        dtype = find_dtype(product.kind)
+        pitch = product.depth // dtype.block * dtype.item_bytes
+        rows, steps, scales = self._of_rows(pitch) if self.parts == 1 else self._of_columns(pitch, columns)
+        layer: list[Run] = [((product.weights.first, 0), ((layers, (product.weights.stride, self.parts * self.part)),))]
+        lane: list[Run] = [((0, 0), ((4, (2, LANE)), (2, (8, 1)), (2, (1, 2))))]
+        found = pieces_of(layer, runs_of([at for at, _ in rows]), runs_of(steps), lane)
+        whole: list[Run] = [((0, 0), ((scale, (1, 1)),))]
+        return found + pieces_of(layer, runs_of([at for _, at in rows]), runs_of(scales), whole)
+
+    def _source(self, number: int) -> int:
+        """Where a row's number lies in it."""
+        dtype = find_dtype(self.product.kind)
+        return number // dtype.block * dtype.item_bytes + self.scale_bytes + number % dtype.block
+
+    def _of_rows(self, pitch: int) -> tuple[list[tuple[Place, Place]], list[Place], list[Place]]:
+        """(each row's numbers and scales, steps of the depth, its blocks)."""
+        size, half = self.product, self.depth // 2
+        rows = []
+        for row in range(size.rows):
+            start, own = row // 8 * self.chunk, row % 8
+            numbers = row * pitch, start + own * 4 * LANE
+            rows.append((numbers, (row * pitch, start + self._scales + own * self.scale_bytes)))
+        steps = [(self._source(k), k % half // DEEP * STEP + k // half * 4) for k in range(0, size.depth, DEEP)]
+        item = find_dtype(size.kind).item_bytes
+        scales = [(i * item, i * 8 * self.scale_bytes) for i in range(size.depth // self.grain)]
+        return rows, steps, scales
+
+    def _of_columns(self, pitch: int, columns: int) -> tuple[list[tuple[Place, Place]], list[Place], list[Place]]:
+        rows, dtype = [], find_dtype(self.product.kind)
+        for row in range(self.product.rows):
+            start, own = row // columns * self.part, row % columns
+            tile = own // 16 * (COLUMNS // DEEP * STEP) + own % 8 * 4 * LANE + own % 16 // 8 * 4
+            rows.append(((row * pitch, start + tile), (row * pitch, start + self._scales + own * self.scale_bytes)))
+        span, each = self.span, -(-self.span // COLUMNS)
+
+        def chunk(k: int) -> int:
+            return (k // span * each + k % span // COLUMNS) * self.chunk
+
+        def within(k: int) -> int:
+            return k % span % COLUMNS
+
+        steps = [(self._source(k), chunk(k) + within(k) // DEEP * STEP) for k in range(0, self.product.depth, DEEP)]
+        scales = [
+            (k // dtype.block * dtype.item_bytes, chunk(k) + within(k) // self.grain * self.rows * self.scale_bytes)
+            for k in range(0, self.product.depth, self.grain)
+        ]
+        return rows, steps, scales
+
+    @property
+    def _scales(self) -> int:
+        """Where in a chunk they start."""
+        return self.rows * self.depth
+
+    # ---- by lanes
+
+    def steps_of(self, *counts: int) -> int:
+        """How many steps whose first one's number is a multiple of these have one scale."""
+        return gcd(self.grain // DEEP, *counts)
+
+    def scale(self, base: Word, grain: Word, row: Word) -> Word:
+        """A row's scale of a grain in a chunk."""
+        at = base + self._scales + (grain * self.rows + row) * self.scale_bytes
+        if self.scale_bytes == 4:
+            return c.load_reals(at, 1)[0]
+        text = "{ .reg .b16 half; ld.shared.b16 half, [$1]; cvt.f32.f16 $0, half; }"
+        return assembly(text, [at], "f")[0]
+
+    @staticmethod
+    def load_numbers(address: Word) -> list[Word]:
+        """A word for each of a lane's two rows."""
+        return c.load_words(address, 2)
+
+    @staticmethod
+    def widened(numbers: Sequence[Word]) -> list[Word]:
+        """These as a lane's four words of BF16 for an instruction."""
+        rows = list(map(_widened, numbers))
+        return [row[late] for late in (0, 1) for row in rows]
+
+
+def _widened(numbers: Word) -> list[Word]:
+    """Bytes 0 and 2 of a word, which have signs, as BF16, and bytes 1 and 3: the lower seven bits of each below the
+    exponent of 128, less 128, or 256 where the upper bit is set."""
+    text = "shr.u32 more, $2, 8; "
+    for source, name in (("$2", "a"), ("more", "c")):
+        text += f"lop3.b32 {name}, {source}, 0x007F007F, $3, 0xEA; lop3.b32 {name}s, {source}, 0x00800080, $3, 0xEA; "
+    text += "sub.rn.bf16x2 $0, a, as; sub.rn.bf16x2 $1, c, cs; "
+    return assembly(f"{{ .reg .b32 a, as, c, cs, more; {text}}}", [numbers, word(0x43004300)], "rr", pure=True)

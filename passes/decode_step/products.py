@@ -1,0 +1,91 @@
+"""What products of a sharded launch have in common: those of rows (row_products.py) and of columns
+(column_products.py).
+
+Warps have their weights in registers before the other side is there, where the layout holds a layer; otherwise they
+walk through the ring's chunks when it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.scalars import Word, either, when, word
+from lispgpt.passes.decode_step.sharing import WARPS, Sharing
+from lispgpt.passes.decode_step.weights import Fragment, Scale
+
+PAIR = 16
+"""Bytes of two neighbouring numbers of a cluster's operands: a word for each part, and a zero."""
+
+
+@dataclass
+class Loaded:
+    """A warp's share of a product, with its weights' numbers and scales, which may be loaded while they are read.
+    works: whether it has a share, where not all warps have."""
+
+    sharing: Sharing
+    tile: Word
+    slice: Word
+    works: Word | None
+    numbers: Iterable[Fragment]
+    scales: Sequence[Scale] = ()
+
+
+Numbers = tuple[list[Fragment], list[Scale]]
+"""What is loaded of weights: for each step or two, and for each that has other scales than those before."""
+
+
+class Products:
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.group, self.part = launch.lane // 4, launch.lane % 4
+
+    def share_out(self, sharing: Sharing) -> tuple[Word, Word | None]:
+        """(a warp's number among those that work, whether it does)."""
+        if sharing.workers == WARPS:
+            return self.launch.warp, None
+        return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
+
+    def release(self, slot: Word, count: int) -> None:
+        self.launch.once_read(lambda: c.arrive(self.launch.empty(slot), count))
+
+    def load_where(
+        self, works: Word | None, fragments: int, scales: tuple[int, int], load: Callable[[], Numbers]
+    ) -> Numbers:
+        """What a warp that works loads: so many fragments, and so many scales, each of so many rows; who has no share
+        of a chunk may not touch its slot either, as nobody waits for it to have done so."""
+        if works is None:
+            return load()
+        count, rows = scales
+        end = 4 * fragments
+
+        def words() -> list[Word]:
+            numbers, found = load()
+            return [w for a in numbers for w in a] + [s.bits() for scale in found for s in scale]
+
+        kinds = "r" * (end + count * rows)
+        found = either(works, kinds, words, lambda: [word(0)] * len(kinds))
+        reals = [w.bits() for w in found[end:]]
+        return _in_parts(found[:end], 4), _in_parts(reals, rows)
+
+    @staticmethod
+    def across_parts(own: Word) -> Word:
+        """The sum of a row's four lanes."""
+        own = own + own.from_lane(1)
+        return own + own.from_lane(2)
+
+    def when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
+        if works is not None:
+            condition = condition & works
+        when(condition, body)
+
+
+def parts_of_pair(one: Word, other: Word) -> list[Word]:
+    """The words of two neighbouring numbers of a cluster's operand."""
+    return [*c.split(one, other), word(0)]
+
+
+def _in_parts(words: list[Word], size: int) -> list[list[Word]]:
+    return [words[i : i + size] for i in range(0, len(words), size)]

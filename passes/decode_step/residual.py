@@ -1,0 +1,213 @@
+"""The stream of a sharded launch, by the warps that multiply: each block has all of it, each thread some columns.
+
+What clusters add to it, they add to sums in memory that all blocks share (counted_sums.py), one for each column.  A
+thread asks for those of its columns until all clusters have added, and goes on with the bits that all other blocks go
+on with.  A layer has two additions, and each its own sums.  Those are added to again a layer later, by a cluster that
+has read the other addition's, to which all clusters have added since they read these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.chain import Product, Series
+from lispgpt.passes.decode_step.fixed_point_sums import lacks, value_of_sum
+from lispgpt.passes.decode_step.launch import Launch, copied, finished, joined, lanes, moments_of, preload
+from lispgpt.passes.decode_step.layout import MULTIPLIERS, ROW, TOKEN, TWO_ROLES
+from lispgpt.passes.decode_step.scalars import Word, added, fused, if_there, when, word
+from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.kernels.read import outputs_of
+
+THREADS = 32 * WARPS
+CHAINS = 4
+"""Of a sum, which do not wait for each other."""
+PAUSE = 900
+"""Clocks from when a block has made its part of a sum until it asks for the whole for the first time: who asks too
+early is in the way of those who add.  GPT-2 of 124M on an H200: 84.5 us a token, with 1100 85.7, with 600 6 more."""
+
+
+class Residual:
+    """By all threads of the warps that multiply."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        first, pairs = launch.warp * 32 + launch.lane, launch.layout.width // 2
+        self.pairs = [_Pair.of(first, start, pairs) for start in range(0, pairs, THREADS)]
+
+    @property
+    def kinds(self) -> str:
+        """Of a thread's columns."""
+        return "ff" * len(self.pairs)
+
+    @property
+    def seen_kinds(self) -> str:
+        """Of what a thread has read of one addition's sums."""
+        return "ll" * len(self.pairs)
+
+    # ---- what it is made of
+
+    def of_token(self, position: Word) -> list[Word]:
+        """Ahead of all layers, once the exchanger tells the token."""
+        launch, chain = self.launch, self.launch.chain
+        c.meet(TOKEN, TWO_ROLES)
+        token = c.load_words(launch.place("token"), 1)[0]
+        with copied(launch, chain.embedding, chain.embedded, 0) as made:
+            for argument, series in chain.embedded.items():
+                if series.buffer in (chain.tokens, chain.positions):
+                    made.hold(argument, (token if series.buffer == chain.tokens else position).value)
+            tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.stream)
+            return [w for pair in self.pairs for w in lanes(made.reader.read(tensor, [0, pair.column], 2))]
+
+    def before(self) -> list[list[Word]]:
+        """What earlier launches have left in the sums of both additions."""
+        return [
+            [half for pair in self.pairs for half in c.load_line(self._line("seen", number, pair))] for number in (0, 1)
+        ]
+
+    def keep(self, seen: Sequence[Sequence[Word]]) -> None:
+        """By one block, behind the last run: the same for the next launch."""
+
+        def store() -> None:
+            for number, halves in enumerate(seen):
+                for i, pair in enumerate(self.pairs):
+                    line = self._line("seen", number, pair)
+                    if_there(pair.works, partial(c.store_halves, line, halves[2 * i : 2 * i + 2]))
+
+        when(self.launch.block == 0, store)
+
+    def added(
+        self, number: int, product: Product, layer: Word, stream: Sequence[Word], seen: Sequence[Word], since: Word
+    ) -> tuple[list[Word], list[Word]]:
+        """(the stream with what all clusters add by this product, what is read of the sums).  number: 0 or 1, of a
+        layer's addition.  since: the clock when this block had made its part."""
+        launch = self.launch
+        assert product.stream is not None
+        with finished(launch, product, layer) as made:
+            for pair in self.pairs:
+                preload(made, [0, pair.column], 2)
+            places = [self._line("sums", number, pair) for pair in self.pairs]
+
+            def wanting(line: int, halves: list[Word]) -> Word:
+                parts = launch.layout.layer_clusters
+                return lacks(halves[0], seen[2 * line], parts) | lacks(halves[1], seen[2 * line + 1], parts)
+
+            c.pause_until(since, PAUSE)
+            lines = c.await_halves(places, wanting)
+            c.warp_barrier()
+            found = []
+            for i, (pair, line) in enumerate(zip(self.pairs, lines, strict=True)):
+                mine = slice(2 * i, 2 * i + 2)
+                total = [value_of_sum(now, before) for now, before in zip(line, seen[mine], strict=True)]
+                made.hold_product(joined(total), [0, pair.column])
+                made.hold(product.stream, joined(stream[mine]), [0, pair.column])
+                found += lanes(made.reader.read(made.result, [0, pair.column], 2))
+        return found, [half for line in lines for half in line]
+
+    def _line(self, name: str, number: int, pair: _Pair) -> ir.Value:
+        """Of a pair's sums of an addition, or of what they were before."""
+        layout = self.launch.layout
+        return c.pointer(self.launch.exchange, pair.number * 16 + (layout.lines[name] + number * 8 * layout.width))
+
+    # ---- for whom it is
+
+    def factors(self, series: Series, layer: Word | int) -> list[Word]:
+        """A norm's of a thread's columns."""
+        memory = self.launch.floats(series, layer)
+        return [w for pair in self.pairs for w in lanes(b.load(memory, [pair.column], 2))]
+
+    def hand_on(self, stream: Sequence[Word], gamma: Sequence[Word], put: Callable[[list[Word]], None]) -> None:
+        """To the block's product, times a norm's factors; to the finisher, as it is."""
+        for i, pair in enumerate(self.pairs):
+            own = stream[2 * i : 2 * i + 2]
+            if_there(pair.works, partial(c.store_words, self.launch.place("stream") + pair.number * 8, own))
+        put([x * g for x, g in zip(stream, gamma, strict=True)])
+        c.pass_by(ROW, TWO_ROLES)
+        c.meet(MULTIPLIERS, THREADS)
+
+    def moments(self, stream: Sequence[Word], centred: bool, epsilon: float) -> tuple[Word, Word]:
+        """(mean, 1 / deviation)."""
+        launch = self.launch
+        totals = [x if p.works is None else p.works.where(x, 0.0) for p, *xs in self._with(stream) for x in xs]
+        sums = sums_across(totals)
+        place = launch.place("statistics")
+        when(launch.lane == 0, lambda: c.store_words(place + launch.warp * 8, sums))
+        c.meet(MULTIPLIERS, THREADS)
+        parts = [c.load_reals(place + 8 * i, 2) for i in range(WARPS)]
+        total, square = parts[0]
+        for one, other in parts[1:]:
+            total, square = total + one, square + other
+        return moments_of(launch, total, square, centred, epsilon)
+
+    def _with(self, stream: Sequence[Word]) -> list[tuple[_Pair, Word, Word]]:
+        return [(pair, stream[2 * i], stream[2 * i + 1]) for i, pair in enumerate(self.pairs)]
+
+    # ---- clusters without layers
+
+    def leave(self, run: Word, stream: Sequence[Word]) -> None:
+        """By the first cluster, each rank its columns."""
+        launch = self.launch
+        each = launch.layout.columns // 2
+        for pair, *own in self._with(stream):
+            mine = pair.number // each == launch.rank
+            here = mine if pair.works is None else mine & pair.works
+            line = [*own, self._mark(run), word(0)]
+            when(here & (launch.cluster == 0), partial(c.store_line, self._final(pair), line))
+
+    def final(self, run: Word) -> list[Word]:
+        """The stream behind all layers, as the first cluster leaves it: one warp asks whether it is there, as long as
+        layers go on, whose exchanges it would be in the way of otherwise."""
+        mark, places = self._mark(run), [self._final(pair) for pair in self.pairs]
+
+        def wanting(words: list[Word]) -> Word:
+            return words[2] ^ mark
+
+        when(self.launch.warp == 0, lambda: c.await_lines([c.pointer(self.launch.exchange, self._finals)], wanting))
+        c.meet(MULTIPLIERS, THREADS)
+        lines = c.await_lines(places, wanting)
+        c.warp_barrier()
+        return [w.bits() for line in lines for w in line[:2]]
+
+    def _final(self, pair: _Pair) -> ir.Value:
+        return c.pointer(self.launch.exchange, pair.number * 16 + self._finals)
+
+    @property
+    def _finals(self) -> int:
+        return self.launch.layout.lines["final"]
+
+    def _mark(self, run: Word) -> Word:
+        """Which no run before has had at the place."""
+        return self.launch.before + run + 1
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two neighbouring columns of a thread.  number: of all pairs; another's where it has none.  works: whether it has
+    one; None: all threads have.  column: the first one."""
+
+    number: Word
+    works: Word | None
+    column: ir.Value
+
+    @staticmethod
+    def of(thread: Word, start: int, pairs: int) -> _Pair:
+        number, works = thread + start, None
+        if start + THREADS > pairs:
+            works = number < pairs
+            number = number % pairs
+        return _Pair(number, works, (number * 2).index())
+
+
+def sums_across(numbers: Sequence[Word]) -> list[Word]:
+    """The sum of a warp's numbers, and of their squares."""
+    totals, squares = list(numbers[:CHAINS]), [x * x for x in numbers[:CHAINS]]
+    for i, x in enumerate(numbers[CHAINS:]):
+        totals[i % CHAINS], squares[i % CHAINS] = totals[i % CHAINS] + x, fused(x, x, squares[i % CHAINS])
+    total, square = added(totals), added(squares)
+    for distance in (16, 8, 4, 2, 1):
+        total, square = total + total.from_lane(distance), square + square.from_lane(distance)
+    return [total, square]

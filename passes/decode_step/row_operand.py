@@ -1,0 +1,109 @@
+"""The stream as the other side of products of rows in a sharded launch (row_products.py): who has which columns puts
+them in a block's memory, and each warp takes what its matrix instructions multiply a chunk of 8 rows by, along both
+halves of the depth at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from lispgpt.passes.decode_step import cluster as c
+from lispgpt.passes.decode_step.products import Products
+from lispgpt.passes.decode_step.residual import Residual
+from lispgpt.passes.decode_step.scalars import Word, if_there
+from lispgpt.passes.decode_step.weights import Fragment, Scale, Weights, total
+
+QUAD = 32
+"""Bytes of the stream's four numbers that a lane has in a step: two words for each part, and two zeros."""
+CHAINS = 4
+"""Of sums that do not wait for each other, at most."""
+
+
+class Side(ABC):
+    """words: of the operand that a lane has for a step, at most.  together: steps of a `Fragment`."""
+
+    words: int
+    together: int
+
+    @abstractmethod
+    def put(self, residual: Residual, values: Sequence[Word]) -> None:
+        """By all threads that multiply, each its columns: to be read once they have met."""
+
+    @abstractmethod
+    def operand(self, first: Word | int, count: int, multiple: int) -> list[Fragment]:
+        """What a lane has of so many steps from a step on, whose number is a multiple of such."""
+
+    @abstractmethod
+    def load(self, base: Word, first: Word | int, count: int, multiple: int) -> Iterator[Fragment]:
+        """A lane's weights of such steps in a chunk, loaded one by one as they are asked for."""
+
+    @abstractmethod
+    def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
+        """Its row's scales, each of as many of these steps."""
+
+    @abstractmethod
+    def count_scales(self, steps: int) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def none(self, steps: int) -> list[Word]:
+        """A lane's sums of nothing, to which products of so many steps are to be added."""
+
+    @abstractmethod
+    def add(
+        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sequence[Word]
+    ) -> list[Word]:
+        """A lane's sums with these products."""
+
+    @abstractmethod
+    def whole(self, sums: Sequence[Word]) -> Word:
+        """A row's sum, of its lanes' sums."""
+
+
+class Parts(Side):
+    """In three parts of BF16, for weights of BF16: four columns of an instruction for each half of the depth."""
+
+    words, together = 2, 1
+
+    def __init__(self, products: Products, weights: Weights) -> None:
+        self.products, self.weights, self.launch = products, weights, products.launch
+
+    def put(self, residual: Residual, values: Sequence[Word]) -> None:
+        for i, pair in enumerate(residual.pairs):
+            number = pair.number
+            place = self.launch.place("x") + ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
+            for k, part in enumerate(c.split(*values[2 * i : 2 * i + 2])):
+                if_there(pair.works, partial(c.store_words, place + 8 * k, [part]))
+
+    def operand(self, first: Word | int, count: int, multiple: int) -> list[Fragment]:
+        half, part = self.products.group // 4, self.products.group & 3
+        start = self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.products.part) * QUAD + part * 8
+        start = start + first * (4 * QUAD)
+        return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
+
+    def load(self, base: Word, first: Word | int, count: int, multiple: int) -> Iterator[Fragment]:
+        return map(self.weights.load, self.weights.row_places(base, first, count, multiple))
+
+    def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
+        return iter(())
+
+    def count_scales(self, steps: int) -> int:
+        return 0
+
+    def none(self, steps: int) -> list[Word]:
+        return [w for chain in self.weights.chains(min(CHAINS, steps)) for w in chain]
+
+    def add(
+        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sequence[Word]
+    ) -> list[Word]:
+        return [w for chain in self.weights.add(_chains(before), weights, operand, ()) for w in chain]
+
+    def whole(self, sums: Sequence[Word]) -> Word:
+        """Four columns, a part each, of either half's rows."""
+        first, other, *later = total(_chains(sums))
+        return self.products.across_parts((self.products.part < 2).where(first + other, later[0] + later[1]))
+
+
+def _chains(sums: Sequence[Word]) -> list[list[Word]]:
+    return [list(sums[i : i + 4]) for i in range(0, len(sums), 4)]
