@@ -14,8 +14,8 @@ from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.model.row_norms import norm_of
+from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.recognise.row_norms import norm_of
 from lispgpt.passes.targets import Gpu
 
 

@@ -13,8 +13,8 @@ from lispgpt.passes.decode_step.next_token import chosen_by
 from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.model.attention import attention_of
-from lispgpt.passes.model.row_norms import Norm, norm_of
+from lispgpt.passes.recognise.attention import attention_of
+from lispgpt.passes.recognise.row_norms import Norm, norm_of
 
 TAIL = 4
 """Calls behind the layers: the last product, the choice in two steps, and what leaves the next run's inputs."""

@@ -12,7 +12,7 @@ from lispgpt.passes.decode_step.launch import lanes
 from lispgpt.passes.decode_step.queries import HeadReader
 from lispgpt.passes.decode_step.scalars import Word, if_there, real, when
 from lispgpt.passes.kernels.attention import cache_of, own_index, place_of_row, score_at
-from lispgpt.passes.model.cache_writes import CacheWrite
+from lispgpt.passes.recognise.cache_writes import CacheWrite
 
 
 class Own(HeadReader):

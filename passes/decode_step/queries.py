@@ -19,7 +19,7 @@ from lispgpt.passes.decode_step.scalars import Word, each, word
 from lispgpt.passes.kernels.attention import bind_cache, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Team
-from lispgpt.passes.model.attention import attention_of
+from lispgpt.passes.recognise.attention import attention_of
 
 
 class HeadReader:

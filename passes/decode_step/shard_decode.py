@@ -42,10 +42,10 @@ from lispgpt.passes.decode_step.kernel import ShardedKernel
 from lispgpt.passes.decode_step.layout import RANKS, Layout
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.memory.kernel_buffers import add_argument
-from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
 from lispgpt.passes.plan.one_launch import WORTH
 from lispgpt.passes.plan.tasks import floor_seconds
+from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.targets import Gpu
 
 MORE = "control:more"

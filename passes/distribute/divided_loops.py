@@ -16,7 +16,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.distribute.batch_dims import fail
 from lispgpt.passes.distribute.divided_values import DividedValues, add_up_all, same, takes_parts
 from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, results_of
-from lispgpt.passes.model.placements import is_same_slice
+from lispgpt.passes.recognise.placements import is_same_slice
 
 
 def divide_loop(values: DividedValues, op: ir.Operation) -> None:

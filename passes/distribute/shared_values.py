@@ -8,7 +8,7 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, is_elementwise, shape_of
 from lispgpt.passes.distribute.batch_dims import Dims
 from lispgpt.passes.distribute.divided_values import DividedValues, grid_attributes
-from lispgpt.passes.model.placements import row_slice
+from lispgpt.passes.recognise.placements import row_slice
 
 
 class SharedValues(DividedValues):

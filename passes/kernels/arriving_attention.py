@@ -19,8 +19,8 @@ from lispgpt.passes.kernels.copied_tiles import CopiedTiles, MappedOperand, Tile
 from lispgpt.passes.kernels.matrices import Lanes, flat, shaped
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.staged_queries import StagedQueries, query_bytes
-from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.score_operands import POSITION
+from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.recognise.score_operands import POSITION
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit

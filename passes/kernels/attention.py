@@ -11,11 +11,11 @@ from lispgpt.ir.structure import defining_op, indexing_maps, integers
 from lispgpt.passes.kernels.elementwise import attributes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.views import mapped, sliced_index
-from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.cache_writes import CacheWrite, cache_view
-from lispgpt.passes.model.score_operands import DEPTH, Operand
-from lispgpt.passes.model.score_sums import ScoreSums
-from lispgpt.passes.model.visible import Bound
+from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.recognise.cache_writes import CacheWrite, cache_view
+from lispgpt.passes.recognise.mask_bounds import Bound
+from lispgpt.passes.recognise.score_operands import DEPTH, Operand
 
 Place = Sequence[Index]
 """Indices of the leading loops of attention's scores."""

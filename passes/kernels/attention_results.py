@@ -17,7 +17,7 @@ from lispgpt.passes.kernels.expand import LOG2_E, exp2
 from lispgpt.passes.kernels.matrices import Lanes, flat
 from lispgpt.passes.kernels.softmax import RunningRows
 from lispgpt.passes.kernels.team import tree
-from lispgpt.passes.model.attention import Attention
+from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.targets import Gpu
 
 PADDING = 8

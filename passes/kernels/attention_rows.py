@@ -12,7 +12,7 @@ from lispgpt.passes.kernels.attention import first_position, last_position
 from lispgpt.passes.kernels.matrices import Lanes
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import subgroup_reduce, tree
-from lispgpt.passes.model.attention import Attention
+from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.targets import Gpu
 
 

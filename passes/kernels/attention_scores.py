@@ -9,8 +9,8 @@ from lispgpt.ir.structure import defining_op, operations
 from lispgpt.passes.kernels.attention import last_position, score_at
 from lispgpt.passes.kernels.matrices import Lanes, flat
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.visible import known_within
+from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.recognise.mask_bounds import known_within
 
 
 class Mask:

@@ -13,7 +13,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.matrices import Lanes, split
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets import Gpu
 
 

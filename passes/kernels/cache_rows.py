@@ -15,9 +15,9 @@ from lispgpt.ir.structure import defining_op, operations, retype, symbol_of
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.kernel import calls_of, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write
 from lispgpt.passes.model.kernel_work import divide_work
+from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.recognise.cache_writes import CacheWrite, is_cache_write
 from lispgpt.passes.targets import Gpu, Target
 
 

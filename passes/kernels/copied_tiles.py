@@ -17,7 +17,7 @@ from lispgpt.ir.structure import shape_of
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.attention import Place
 from lispgpt.passes.kernels.tensor_map import NONE_HELD, strided
-from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand
+from lispgpt.passes.recognise.score_operands import DEPTH, POSITION, Operand
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets import Gpu
 
 

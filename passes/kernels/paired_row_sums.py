@@ -19,8 +19,8 @@ from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct, as_words, 
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import scratch, steps
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
-from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
 GROUP = 2 * LINES

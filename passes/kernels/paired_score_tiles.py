@@ -15,7 +15,7 @@ from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import steps
 from lispgpt.passes.kernels.row_sums import each
 from lispgpt.passes.kernels.score_tiles import ScoreTile, ScoreTiles
-from lispgpt.passes.model.score_sums import ScoreSums
+from lispgpt.passes.recognise.attention_gradients import ScoreSums
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
 

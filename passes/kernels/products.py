@@ -17,7 +17,7 @@ from lispgpt.ir.structure import RESHAPES, defining_op, element_type, operations
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
-from lispgpt.passes.model.product_layout import ProductLayout
+from lispgpt.passes.recognise.product_layout import ProductLayout
 
 CLOSEST = 3
 """The locality of what is read soon and often."""

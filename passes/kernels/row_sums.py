@@ -15,7 +15,7 @@ from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import add_products, divisor, scratch
 from lispgpt.passes.kernels.softmax import LOWEST
-from lispgpt.passes.model.attention import Attention
+from lispgpt.passes.recognise.attention import Attention
 
 Places = Callable[[Index], list[Index]]
 """The leading indices of the scores for a row, by its number in a tile."""

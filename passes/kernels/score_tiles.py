@@ -13,8 +13,8 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.register_tiles import add_products, divisor, scratch
 from lispgpt.passes.kernels.row_sums import each
 from lispgpt.passes.kernels.score_walk import Walk
-from lispgpt.passes.model.score_operands import Operand
-from lispgpt.passes.model.score_sums import WeighedSum
+from lispgpt.passes.recognise.attention_gradients import WeighedSum
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets.pairs import LINES
 
 

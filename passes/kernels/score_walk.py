@@ -14,9 +14,9 @@ from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import first_position, last_position
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.model.score_operands import POSITION, Operand
-from lispgpt.passes.model.score_sums import ScoreSums
-from lispgpt.passes.model.visible import Bound
+from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.recognise.mask_bounds import Bound
+from lispgpt.passes.recognise.score_operands import POSITION, Operand
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import dim_positions, indexing_maps, shape_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import mapped
-from lispgpt.passes.model.score_operands import POSITION
-from lispgpt.passes.model.score_sums import ScoreSums
+from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.recognise.score_operands import POSITION
 
 Where = tuple[list[Index], Index]
 """The leading indices of scores, and the position."""

@@ -12,7 +12,7 @@ from lispgpt.passes.kernels.attention import read_operand
 from lispgpt.passes.kernels.attention_left import parts_of
 from lispgpt.passes.kernels.attention_rows import BlockRows
 from lispgpt.passes.kernels.matrices import split
-from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 WIDTH, TURNS = 8, 8

@@ -14,8 +14,8 @@ from lispgpt.ir.structure import defining_op, integers, kept_dimensions, reshape
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.views import DYNAMIC
-from lispgpt.passes.model.product_layout import ProductLayout
-from lispgpt.passes.model.store_parts import parts_of
+from lispgpt.passes.recognise.bf16_parts import parts_of
+from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 

@@ -10,7 +10,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, nested_operations, operations, shape_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers, sliced_index
-from lispgpt.passes.model.cache_writes import is_scatter
+from lispgpt.passes.recognise.cache_writes import is_scatter
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lispgpt.passes.kernels.matrices import Lanes
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.score_weights import RowValues, Where
-from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.recognise.score_operands import Operand
 
 ROWS = 64
 """Of a warpgroup."""

@@ -12,7 +12,7 @@ from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.copied_tiles import CopiedTiles
 from lispgpt.passes.kernels.matrices import Lanes
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 Left = Sequence[list[ir.Value]]

@@ -13,7 +13,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import VIEWS, defining_op
 from lispgpt.passes.memory.kernel_buffers import byte_size, copy_kernel, memref_of
-from lispgpt.passes.model.placements import first_element
+from lispgpt.passes.recognise.placements import first_element
 
 
 @dataclass(frozen=True)

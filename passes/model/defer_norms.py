@@ -35,10 +35,10 @@ from lispgpt.ir.structure import (
     viewed,
 )
 from lispgpt.passes.base import Pass
-from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.row_moments import Moments, make_moments, row_statistics
-from lispgpt.passes.model.row_norms import Norm, norm_of
 from lispgpt.passes.model.weight_recipes import ONCE
+from lispgpt.passes.recognise.find_gradients import is_product
+from lispgpt.passes.recognise.row_norms import Norm, norm_of
 from lispgpt.passes.states import UNPLACED
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import Shape, group_of_tile

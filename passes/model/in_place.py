@@ -17,10 +17,10 @@ from lispgpt.ir.structure import (
     strings,
     symbol_of,
 )
-from lispgpt.passes.model.cache_writes import is_scatter
 from lispgpt.passes.model.kernel_group import KernelGroup
 from lispgpt.passes.model.kernel_groups import is_inline
-from lispgpt.passes.model.placements import (
+from lispgpt.passes.recognise.cache_writes import is_scatter
+from lispgpt.passes.recognise.placements import (
     is_placement,
     is_same_slice,
     lies_together,

@@ -25,11 +25,7 @@ from lispgpt.ir.structure import (
     operations,
     shape_of,
 )
-from lispgpt.passes.model.attention import Attention, record_attention
-from lispgpt.passes.model.cache_writes import is_cache_write, is_scatter, is_written_in_place
 from lispgpt.passes.model.column_sums import join_column_sums
-from lispgpt.passes.model.find_attention import find_attentions
-from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.kernel_group import (
     KernelGroup,
     add_needs,
@@ -42,7 +38,11 @@ from lispgpt.passes.model.kernel_group import (
 from lispgpt.passes.model.long_chains import is_long
 from lispgpt.passes.model.product_rows import writes_by_products
 from lispgpt.passes.model.row_moments import BESIDE
-from lispgpt.passes.model.score_sums import record_sums
+from lispgpt.passes.recognise.attention import Attention, record_attention
+from lispgpt.passes.recognise.attention_gradients import record_sums
+from lispgpt.passes.recognise.cache_writes import is_cache_write, is_scatter, is_written_in_place
+from lispgpt.passes.recognise.find_attention import find_attentions
+from lispgpt.passes.recognise.find_gradients import is_product
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
 

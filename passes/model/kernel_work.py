@@ -28,9 +28,9 @@ from lispgpt.ir.structure import (
     shape_of,
     trip_count,
 )
-from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.kernel_traffic import FROM_TENSOR, memory_of, moved_bytes, tensor_bytes
 from lispgpt.passes.model.product_rows import CACHED_ONLY, cached_columns
+from lispgpt.passes.recognise.attention import Attention, attention_of
 
 SOFTMAX_OPERATIONS = 5
 FREE = ("constant", "extf", "truncf", "select", "bitcast", "sitofp", "uitofp", "fptosi", "fptoui")

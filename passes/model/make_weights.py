@@ -43,8 +43,8 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.kernel_groups import is_inline
-from lispgpt.passes.model.placements import row_slice
 from lispgpt.passes.model.weight_recipes import ONCE, Recipe, Stack, recipe_of
+from lispgpt.passes.recognise.placements import row_slice
 from lispgpt.passes.states import UNPLACED
 
 MAKES = "makes"

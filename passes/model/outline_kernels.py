@@ -42,16 +42,16 @@ from lispgpt.ir.structure import (
     viewed,
 )
 from lispgpt.passes.base import Pass
-from lispgpt.passes.model.cache_writes import is_scatter
 from lispgpt.passes.model.column_sums import column_sum
 from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.long_chains import cut_views
 from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
-from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.model.row_moments import BESIDE
+from lispgpt.passes.recognise.cache_writes import is_scatter
+from lispgpt.passes.recognise.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED
 from lispgpt.passes.targets import Gpu
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import VIEWS, captured_values, defining_op, shape_of, viewed
-from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write, is_written_in_place, readers_of
 from lispgpt.passes.model.kernel_group import top_level, users
-from lispgpt.passes.model.placements import is_placement
 from lispgpt.passes.model.row_columns import RowColumns, columns_read, row_columns
-from lispgpt.passes.model.store_parts import parts_of
+from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.recognise.bf16_parts import parts_of
+from lispgpt.passes.recognise.cache_writes import CacheWrite, is_cache_write, is_written_in_place, readers_of
+from lispgpt.passes.recognise.placements import is_placement
 
 CACHED_ONLY = "cached_only"
 """The mark of a kernel, of whose results in the product's shape nobody reads the columns that go to caches."""

@@ -44,10 +44,10 @@ from lispgpt.ir.structure import (
     viewed,
 )
 from lispgpt.passes.base import Pass
-from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.cache_writes import readers_of
-from lispgpt.passes.model.find_attention import find_attentions
-from lispgpt.passes.model.find_gradients import is_product
+from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.recognise.cache_writes import readers_of
+from lispgpt.passes.recognise.find_attention import find_attentions
+from lispgpt.passes.recognise.find_gradients import is_product
 from lispgpt.passes.states import UNPLACED
 
 APPROXIMATED = ("math.tanh",)

@@ -26,11 +26,11 @@ from lispgpt.ir.structure import (
     reshape_groups,
     shape_of,
 )
-from lispgpt.passes.model.cache_writes import CacheWrite
-from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.kernel_group import top_level
-from lispgpt.passes.model.product_layout import ProductLayout, has_plain_dimensions
 from lispgpt.passes.model.row_moments import MOMENT
+from lispgpt.passes.recognise.cache_writes import CacheWrite
+from lispgpt.passes.recognise.find_gradients import is_product
+from lispgpt.passes.recognise.product_layout import ProductLayout, has_plain_dimensions
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
 

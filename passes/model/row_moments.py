@@ -14,7 +14,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.linalg_ops import elementwise, filled, generic, reduce
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, shape_of
-from lispgpt.passes.model.row_norms import Norm
+from lispgpt.passes.recognise.row_norms import Norm
 
 BESIDE, MOMENT = "beside", "moment"
 """Of ops: that the kernel which makes what they read makes their results, too; which moment a reduction is."""

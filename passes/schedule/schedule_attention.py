@@ -43,7 +43,7 @@ from lispgpt.passes.kernels.panels import DEPTH
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import tiles_of
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
-from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu, Target
 from lispgpt.passes.targets.pairs import Pairs

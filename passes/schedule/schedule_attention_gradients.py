@@ -34,8 +34,8 @@ from lispgpt.passes.kernels.register_tiles import tiles_of
 from lispgpt.passes.kernels.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.team import subgroup_reduce
-from lispgpt.passes.model.score_operands import Operand
-from lispgpt.passes.model.score_sums import ScoreSums, score_sums_of
+from lispgpt.passes.recognise.attention_gradients import ScoreSums, score_sums_of
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu, Gpu, Target
 from lispgpt.passes.targets.pairs import LINES, Pairs

@@ -44,8 +44,8 @@ from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.kernels.views import depends_only_on
-from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 

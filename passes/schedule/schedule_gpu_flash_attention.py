@@ -37,9 +37,9 @@ from lispgpt.passes.kernels.score_weights import RowValues
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.warpgroup_gradients import ROWS, GradientWeights, Pairs
 from lispgpt.passes.kernels.warpgroup_scores import Left, WarpgroupScores, row_words
-from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.model.score_operands import Operand
-from lispgpt.passes.model.score_sums import score_sums_of
+from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.recognise.attention_gradients import score_sums_of
+from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 

@@ -42,7 +42,7 @@ from lispgpt.passes.kernels.matrices import lanes_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.views import depends_only_on
-from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 

@@ -31,7 +31,7 @@ from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
-from lispgpt.passes.model.score_sums import WeighedSum, score_sums_of
+from lispgpt.passes.recognise.attention_gradients import WeighedSum, score_sums_of
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 

@@ -22,7 +22,7 @@ from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import operations, viewed
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates
-from lispgpt.passes.model.product_layout import ProductLayout, factors_of, has_plain_dimensions
+from lispgpt.passes.recognise.product_layout import ProductLayout, factors_of, has_plain_dimensions
 
 ROWS, COLUMNS = 4, 32
 """A tile where columns lie side by side: 4 x 32 sums fill eight registers of 16 lanes."""

@@ -7,7 +7,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
-from lispgpt.passes.model.product_layout import ProductLayout
+from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 BULK, ASYNC, REGISTERS = "bulk", "async", "registers"

@@ -17,7 +17,7 @@ import numpy as np
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, nested_operations, operations
-from lispgpt.passes.model.product_layout import ProductLayout
+from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.tile.copies import BULK
 from lispgpt.passes.tile.evaluate import Array, Evaluator, to_bf16
 from lispgpt.passes.tile.types import SharedTile, register_tile, ring_tiles, shared_tile

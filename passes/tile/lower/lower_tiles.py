@@ -15,7 +15,7 @@ from lispgpt.ir.structure import integers, kernel_functions, nested_operations, 
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.model.product_layout import ProductLayout
+from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.lower.lowering import Lowering
 from lispgpt.passes.tile.verify import verify

@@ -14,7 +14,7 @@ from __future__ import annotations
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions, operations
 from lispgpt.passes.base import Pass
-from lispgpt.passes.model.product_layout import ATTRIBUTE, ProductLayout, has_plain_dimensions
+from lispgpt.passes.recognise.product_layout import ATTRIBUTE, ProductLayout, has_plain_dimensions
 
 
 class RecogniseProducts(Pass):

@@ -21,7 +21,7 @@ from lispgpt.ir.structure import (
     shape_of,
     viewed,
 )
-from lispgpt.passes.model.placements import is_placement, is_same_slice
+from lispgpt.passes.recognise.placements import is_placement, is_same_slice
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lispgpt.ir.structure import (
     operations,
     shape_of,
 )
-from lispgpt.passes.model.score_sums import ScoreSums, score_sums
+from lispgpt.passes.recognise.attention_gradients import ScoreSums, score_sums
 
 INPUTS = ("f32", "bf16", "f16")
 

@@ -18,8 +18,8 @@ from functools import cached_property
 
 from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
-from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
-from lispgpt.passes.model.visible import Bound, Bounded, is_minus_infinity, known_within, visible_bounds
+from lispgpt.passes.recognise.mask_bounds import Bound, Bounded, is_minus_infinity, known_within, visible_bounds
+from lispgpt.passes.recognise.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 
 
 @dataclass(frozen=True)

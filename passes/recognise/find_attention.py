@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
-from lispgpt.passes.model.attention import Attention, OwnRows, attention_in
-from lispgpt.passes.model.cache_writes import (
+from lispgpt.passes.recognise.attention import Attention, OwnRows, attention_in
+from lispgpt.passes.recognise.bf16_parts import parts_made
+from lispgpt.passes.recognise.cache_writes import (
     CacheWrite,
     RowPlace,
     cache_view,
@@ -23,10 +24,9 @@ from lispgpt.passes.model.cache_writes import (
     row_place,
     same_tensor,
 )
-from lispgpt.passes.model.find_gradients import find_gradients, find_log_sum, is_f32_product, is_product
-from lispgpt.passes.model.placements import is_placement
-from lispgpt.passes.model.score_operands import POSITION, Operand
-from lispgpt.passes.model.store_parts import parts_made
+from lispgpt.passes.recognise.find_gradients import find_gradients, find_log_sum, is_f32_product, is_product
+from lispgpt.passes.recognise.placements import is_placement
+from lispgpt.passes.recognise.score_operands import POSITION, Operand
 
 
 def find_attentions(ops: list[ir.Operation]) -> list[Attention]:

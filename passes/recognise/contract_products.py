@@ -34,9 +34,9 @@ from lispgpt.ir.structure import (
     viewed,
 )
 from lispgpt.passes.base import Pass
-from lispgpt.passes.model.find_attention import find_attentions
-from lispgpt.passes.model.find_gradients import starts_at_zero
-from lispgpt.passes.model.product_layout import factors_of
+from lispgpt.passes.recognise.find_attention import find_attentions
+from lispgpt.passes.recognise.find_gradients import starts_at_zero
+from lispgpt.passes.recognise.product_layout import factors_of
 
 FLOATS = ("f32", "bf16", "f16")
 

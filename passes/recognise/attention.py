@@ -19,10 +19,10 @@ from typing import Any
 
 from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape_of
-from lispgpt.passes.model.cache_writes import CacheWrite
-from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
-from lispgpt.passes.model.score_sums import ScoreProduct, ScoreSums, WeighedSum, ops_by_role
-from lispgpt.passes.model.visible import Bound, Bounded, visible_bounds
+from lispgpt.passes.recognise.attention_gradients import ScoreProduct, ScoreSums, WeighedSum, ops_by_role
+from lispgpt.passes.recognise.cache_writes import CacheWrite
+from lispgpt.passes.recognise.mask_bounds import Bound, Bounded, visible_bounds
+from lispgpt.passes.recognise.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 
 
 @dataclass(frozen=True)
