@@ -86,7 +86,10 @@ class ChatSession:
             except KeyboardInterrupt:
                 if not self._terminal:
                     raise
-                click.echo("\n(Ctrl-D or /bye ends)", err=True)
+                now = time.monotonic()
+                if now - self._interrupted > TWICE:
+                    click.echo("\n(Ctrl-D or /bye ends)", err=True)
+                self._interrupted = now
 
     def _message(self) -> str:
         """A line, or several: those after a backslash, or up to the next three quotes."""
@@ -104,7 +107,11 @@ class ChatSession:
 
     def _line(self, prompt: str) -> str:
         if self._terminal:
-            return input(prompt)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                return input(prompt)
+            finally:
+                signal.signal(signal.SIGINT, self._interrupt)
         line = sys.stdin.readline()
         if not line:
             raise EOFError
@@ -195,12 +202,9 @@ class ChatSession:
             self._answers = False
 
     def _interrupt(self, number: int, _: Any) -> None:
-        now = time.monotonic()
-        first, self._interrupted = now - self._interrupted > TWICE, now
+        """End what is not on a terminal; there an answer stops, and what comes between answers and lines is late."""
         if self._answers:
-            self._stopped = True
+            self._stopped, self._interrupted = True, time.monotonic()
         elif not self._terminal:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif first:
-            raise KeyboardInterrupt

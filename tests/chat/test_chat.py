@@ -20,6 +20,7 @@ import pytest
 from lispgpt.cli.main import main
 
 AUSTEN = Path(__file__).resolve().parent.parent.parent / "examples" / "models" / "austen"
+END = json.loads((AUSTEN / "config.json").read_text())["eos_token_id"]
 COMMAND = [sys.executable, "-m", "lispgpt", "chat", str(AUSTEN), "--seed", "1", "--temperature", "0.7"]
 
 
@@ -132,7 +133,7 @@ class Terminal:
 
 
 def test_ctrl_c_stops_the_answer_alone() -> None:
-    terminal = Terminal([*COMMAND, "--max-new-tokens", "100000"])
+    terminal = Terminal([*COMMAND, "--max-new-tokens", "100000", "--logit-bias", f"{END}=-inf"])
     try:
         terminal.until("> $")
         terminal.type("It is a truth\n")
