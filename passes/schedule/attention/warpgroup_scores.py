@@ -9,10 +9,10 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
-from lispgpt.passes.kernels.copied_tiles import CopiedTiles
 from lispgpt.passes.kernels.matrices import Lanes
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.recognise.score_operands import Operand
+from lispgpt.passes.schedule.attention.copied_tiles import CopiedTiles
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 Left = Sequence[list[ir.Value]]

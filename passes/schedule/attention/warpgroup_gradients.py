@@ -13,8 +13,8 @@ from lispgpt.passes.kernels.attention import store_operand
 from lispgpt.passes.kernels.matrices import Lanes
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.score_walk import Walk
-from lispgpt.passes.kernels.score_weights import RowValues, Where
 from lispgpt.passes.recognise.score_operands import Operand
+from lispgpt.passes.schedule.attention.probabilities import RowValues, Where
 
 ROWS = 64
 """Of a warpgroup."""

@@ -39,13 +39,13 @@ from lispgpt.passes.kernels.attention import (
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes, split_off_writes
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
-from lispgpt.passes.kernels.lane_shares import Share, lane_share, lane_width, one_load
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.recognise.score_operands import Operand
+from lispgpt.passes.schedule.attention.lane_shares import Share, lane_share, lane_width, one_load
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
