@@ -27,15 +27,15 @@ from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.kernel import reschedule
-from lispgpt.passes.kernels.paired_score_tiles import PairedScoreTiles, suits_pairs
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.register_tiles import tiles_of
-from lispgpt.passes.kernels.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.recognise.attention_gradients import ScoreSums, score_sums_of
 from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.schedule.attention.lane_shares import Share, lane_share
+from lispgpt.passes.schedule.cpu.dot_product_gradients import PairedScoreTiles, suits_pairs
+from lispgpt.passes.schedule.cpu.register_tiles import tiles_of
+from lispgpt.passes.schedule.cpu.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu, Gpu, Target
 from lispgpt.passes.targets.pairs import LINES, Pairs

@@ -13,10 +13,10 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.matrices import turned
-from lispgpt.passes.kernels.panels import padded
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import (
+from lispgpt.passes.schedule.cpu.panels import padded
+from lispgpt.passes.schedule.cpu.register_tiles import (
     LINE_BYTES,
     PANEL_BYTES,
     Block,

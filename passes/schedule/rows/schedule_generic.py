@@ -39,11 +39,11 @@ from lispgpt.passes.kernels.kernel import coordinates, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
-from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
 from lispgpt.passes.kernels.team import tree
-from lispgpt.passes.kernels.updates import update_of
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.schedule.kernel_parts import ENDS
+from lispgpt.passes.schedule.rows.scatters import update_of
+from lispgpt.passes.schedule.rows.subgroup_sums import SharedSum, shared_sum
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu, Target
 

@@ -30,7 +30,7 @@ from lispgpt.ir.structure import constant_number, defining_op, is_elementwise, k
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.updates import Update, update_of
+from lispgpt.passes.schedule.rows.scatters import Update, update_of
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 

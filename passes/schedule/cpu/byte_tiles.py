@@ -13,8 +13,8 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_weights import PART, UNIT, BlockWeights
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import Block, scratch, steps
 from lispgpt.passes.kernels.team import tree
+from lispgpt.passes.schedule.cpu.register_tiles import Block, scratch, steps
 from lispgpt.passes.targets import Cpu
 
 LARGEST = 127 * 256

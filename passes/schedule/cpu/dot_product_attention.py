@@ -15,12 +15,12 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.matrices import split
-from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct, as_words, pairs_of_parts, parts_of_types
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import scratch, steps
-from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
 from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.recognise.score_operands import Operand
+from lispgpt.passes.schedule.cpu.attention_rows import Places, RowSums, Tile, each
+from lispgpt.passes.schedule.cpu.panels import DEPTH, Panel, PanelProduct, as_words, pairs_of_parts, parts_of_types
+from lispgpt.passes.schedule.cpu.register_tiles import scratch, steps
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
 GROUP = 2 * LINES

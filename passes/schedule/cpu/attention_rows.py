@@ -13,9 +13,9 @@ from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer,
 from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import add_products, divisor, scratch
 from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.schedule.cpu.register_tiles import add_products, divisor, scratch
 
 Places = Callable[[Index], list[Index]]
 """The leading indices of the scores for a row, by its number in a tile."""

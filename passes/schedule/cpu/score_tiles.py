@@ -10,11 +10,11 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.register_tiles import add_products, divisor, scratch
-from lispgpt.passes.kernels.row_sums import each
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.recognise.attention_gradients import WeighedSum
 from lispgpt.passes.recognise.score_operands import Operand
+from lispgpt.passes.schedule.cpu.attention_rows import each
+from lispgpt.passes.schedule.cpu.register_tiles import add_products, divisor, scratch
 from lispgpt.passes.targets.pairs import LINES
 
 

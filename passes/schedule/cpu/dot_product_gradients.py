@@ -9,13 +9,13 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place
-from lispgpt.passes.kernels.paired_row_sums import AttentionVectors
-from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import steps
-from lispgpt.passes.kernels.row_sums import each
-from lispgpt.passes.kernels.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.schedule.cpu.attention_rows import each
+from lispgpt.passes.schedule.cpu.dot_product_attention import AttentionVectors
+from lispgpt.passes.schedule.cpu.panels import DEPTH, Panel, PanelProduct
+from lispgpt.passes.schedule.cpu.register_tiles import steps
+from lispgpt.passes.schedule.cpu.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
 

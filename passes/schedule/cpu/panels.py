@@ -17,7 +17,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir, numbers
 from lispgpt.passes.kernels.matrices import split, turned
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import scratch, steps, vector_ranges
+from lispgpt.passes.schedule.cpu.register_tiles import scratch, steps, vector_ranges
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
 DEPTH = 2 * LINES

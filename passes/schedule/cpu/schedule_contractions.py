@@ -24,13 +24,13 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_weights import BlockWeights
-from lispgpt.passes.kernels.byte_tiles import ByteTiles
 from lispgpt.passes.kernels.kernel import refusable, reschedule
-from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, parts_of
-from lispgpt.passes.kernels.panels import pairs_of_parts
 from lispgpt.passes.kernels.products import Product, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.register_tiles import (
+from lispgpt.passes.schedule.cpu.byte_tiles import ByteTiles
+from lispgpt.passes.schedule.cpu.packed_tiles import PackedTiles, Packing, parts_of
+from lispgpt.passes.schedule.cpu.panels import pairs_of_parts
+from lispgpt.passes.schedule.cpu.register_tiles import (
     Block,
     DotTiles,
     OuterTiles,
@@ -40,7 +40,7 @@ from lispgpt.passes.kernels.register_tiles import (
     steps,
     vector_ranges,
 )
-from lispgpt.passes.kernels.turned_tiles import TurnedTiles
+from lispgpt.passes.schedule.cpu.transposed_tiles import TurnedTiles
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu
 from lispgpt.passes.targets.pairs import LINES, Pairs

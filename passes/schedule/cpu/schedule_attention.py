@@ -38,12 +38,12 @@ from lispgpt.passes.kernels.attention import (
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes_by_one
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
-from lispgpt.passes.kernels.paired_row_sums import GROUP, PairedRowSums, Parts
-from lispgpt.passes.kernels.panels import DEPTH
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import tiles_of
-from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
 from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.schedule.cpu.attention_rows import Places, RowSums, Tile, each
+from lispgpt.passes.schedule.cpu.dot_product_attention import GROUP, PairedRowSums, Parts
+from lispgpt.passes.schedule.cpu.panels import DEPTH
+from lispgpt.passes.schedule.cpu.register_tiles import tiles_of
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu, Target
 from lispgpt.passes.targets.pairs import Pairs

@@ -21,13 +21,13 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, operations, shape_of, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.kept_rows import keep_row, repeated_row
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.row_runs import RowRuns
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
 from lispgpt.passes.model.column_sums import column_sum
 from lispgpt.passes.model.kernel_groups import is_inline
+from lispgpt.passes.schedule.rows.column_sums import RowRuns
+from lispgpt.passes.schedule.rows.shared_rows import keep_row, repeated_row
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 

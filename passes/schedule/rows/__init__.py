@@ -1,0 +1,1 @@
+"""Kernels without a product: rows (norms, softmax, sums), elementwise ops, scatters, and whatever is left."""
