@@ -14,12 +14,12 @@ from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
 from lispgpt.language.reader.forms import show
 from lispgpt.language.schedules import KERNELS, read_schedules
 from lispgpt.passes.kernels.products import Operand
-from lispgpt.passes.kernels.staged_operand import single_loads
 from lispgpt.passes.library import Library, Schedule
 from lispgpt.passes.pipeline import Pipeline
 from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
+from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.types import SUBGROUP, WARPGROUP, RegisterTile, SharedTile
 
 CHOOSES = "choose-tiles"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.stages import Side
+from lispgpt.passes.kernels.ring import Side
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 

@@ -8,7 +8,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.left_registers import LeftRegisters
-from lispgpt.passes.kernels.stages import Place, Ring
+from lispgpt.passes.kernels.ring import Place, Ring
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 

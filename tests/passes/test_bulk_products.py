@@ -14,7 +14,7 @@ from compiled_models import rounded_to_bf16
 from emulated_cuda.entries import run_all
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.passes.kernels import block_tiles
+from lispgpt.passes.schedule.warpgroups import block_tiles
 from lispgpt.passes.targets import GPU_CHIPS, shared_steps, warpgroup_tiles
 from lispgpt.runtime.plan.artifact import Artifact
 

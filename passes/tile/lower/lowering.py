@@ -19,11 +19,11 @@ from lispgpt.ir.structure import constant_number, integers, operations
 from lispgpt.passes.kernels.epilogue import Epilogue
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import BULK, operand_of
 from lispgpt.passes.tile.lower.memory import BlockTiles, Slot
 from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, sides
+from lispgpt.passes.tile.lower.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.tile.lower.units import Sums, sums_of
 from lispgpt.passes.tile.types import register_tile, shared_tile
 

@@ -9,7 +9,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.kernels.products import Operand
-from lispgpt.passes.kernels.stages import Side
+from lispgpt.passes.kernels.ring import Side
 from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies

@@ -14,7 +14,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.tile_stores import ROWS, words_of
+from lispgpt.passes.schedule.warpgroups.tile_stores import ROWS, words_of
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 VECTOR = 16

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import is_elementwise, operations, shape_of
-from lispgpt.passes.kernels.lane_stores import COLUMNS, area_bytes
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, whole
-from lispgpt.passes.kernels.tile_stores import ROWS
+from lispgpt.passes.schedule.warpgroups.lane_stores import COLUMNS, area_bytes
+from lispgpt.passes.schedule.warpgroups.tile_stores import ROWS
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 BULK_DTYPES = ("f32", "bf16")

@@ -23,16 +23,16 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.cached_results import is_cached
 from lispgpt.passes.kernels.kernel import constant_arguments
-from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.stages import Side
+from lispgpt.passes.kernels.ring import Side
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
-from lispgpt.passes.kernels.tile_shares import lend_memory
-from lispgpt.passes.kernels.warpgroup_product import WarpgroupProduct
 from lispgpt.passes.model.row_moments import find_moments, moment_of
+from lispgpt.passes.schedule.warpgroups.cached_results import is_cached
+from lispgpt.passes.schedule.warpgroups.operands import Sides
+from lispgpt.passes.schedule.warpgroups.product import WarpgroupProduct
+from lispgpt.passes.schedule.warpgroups.split_k import lend_memory
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies

@@ -17,11 +17,11 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
-from lispgpt.passes.kernels.joined_pairs import joined_pairs
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.model.product_rows import CACHED_ONLY
 from lispgpt.passes.model.row_columns import RowColumns, row_columns
 from lispgpt.passes.recognise.cache_writes import CacheWrite, is_cache_write
+from lispgpt.passes.schedule.warpgroups.joined_pairs import joined_pairs
 from lispgpt.passes.targets import Gpu
 
 

@@ -11,13 +11,13 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory, fits
 from lispgpt.passes.kernels.epilogue import store_results
-from lispgpt.passes.kernels.few_rows_division import Division
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of, split
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Team, tree
+from lispgpt.passes.schedule.products.skinny_division import Division
 from lispgpt.passes.targets import Gpu
 
 

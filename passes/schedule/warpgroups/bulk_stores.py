@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.bulk_results import BulkResult, staged_bytes
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
-from lispgpt.passes.kernels.lane_stores import COLUMNS, LaneStores, area_bytes
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.tile_stores import ROWS, Line, TileStores
 from lispgpt.passes.kernels.warpgroup_sums import Member
+from lispgpt.passes.schedule.warpgroups.bulk_results import BulkResult, staged_bytes
+from lispgpt.passes.schedule.warpgroups.lane_stores import COLUMNS, LaneStores, area_bytes
+from lispgpt.passes.schedule.warpgroups.tile_stores import ROWS, Line, TileStores
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Tiling
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.bulk_stores import Tile
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.stages import Place
-from lispgpt.passes.kernels.tile_shares import Piece, TileShares
+from lispgpt.passes.kernels.ring import Place
+from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
+from lispgpt.passes.schedule.warpgroups.split_k import Piece, TileShares
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import Tiling
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.stages import Side
+from lispgpt.passes.kernels.ring import Side
 from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling
 
 

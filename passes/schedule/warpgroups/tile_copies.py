@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_tiles import BlockTiles
-from lispgpt.passes.kernels.bulk_results import BulkResult
-from lispgpt.passes.kernels.bulk_stores import Tile
-from lispgpt.passes.kernels.product_sides import Sides
-from lispgpt.passes.kernels.stages import Place, Ring
-from lispgpt.passes.kernels.tile_shares import Piece
+from lispgpt.passes.kernels.ring import Place, Ring
+from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles
+from lispgpt.passes.schedule.warpgroups.bulk_results import BulkResult
+from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
+from lispgpt.passes.schedule.warpgroups.operands import Sides
+from lispgpt.passes.schedule.warpgroups.split_k import Piece
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.few_rows import FewRows
-from lispgpt.passes.kernels.few_rows_division import Division, Share
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable
 from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.schedule.products.skinny_division import Division, Share
+from lispgpt.passes.schedule.products.skinny_products import FewRows
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
