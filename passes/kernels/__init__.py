@@ -1,1 +1,1 @@
-"""Shared parts of the GPU schedules: building ops, reading tensors lazily, and lanes that reduce together."""
+"""What schedules are written with: elements read where they are wanted, operands, lanes that reduce, rings, softmax."""

@@ -1,0 +1,1 @@
+"""From scheduled kernels to the dialects of chips and of LLVM."""

@@ -1,0 +1,1 @@
+"""Which ops become one kernel, and what is changed ahead of that: slices, deferred norms, weights made once."""

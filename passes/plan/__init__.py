@@ -1,0 +1,1 @@
+"""An entry of launches: its calls as the steps of a plan, and several launches as one."""

@@ -1,0 +1,1 @@
+"""Tile programs to what chips execute, by capability."""
