@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,13 +47,9 @@ def compile_marked(
     monkeypatch: pytest.MonkeyPatch,
     target: str = "cpu",
     mark: Mark = products,
-    options: Mapping[str, str] | None = None,
     devices: int = 1,
 ) -> Artifact:
-    """A program's text, whose ops that `mark` says are marked once ahead of make-weights.
-
-    options: of passes that stand in the pipeline without.
-    """
+    """A program's text, whose ops that `mark` says are marked once ahead of make-weights."""
     own = MakeWeights.run
 
     def marked(self: MakeWeights, module: ir.Module, target: object) -> None:
@@ -66,8 +62,6 @@ def compile_marked(
     kind = pipeline_path("cpu" if target.startswith("cpu") else "gpu").read_text()
     if "make-weights" not in kind:
         kind = kind.replace("(pass outline-kernels", "(pass make-weights)\n    (pass outline-kernels")
-    for name, given in (options or {}).items():
-        kind = kind.replace(f"(pass {name})", f"(pass {name} {{{given}}})")
     pipeline.write_text(kind)
     with monkeypatch.context() as patch:
         patch.setattr(MakeWeights, "run", marked)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from changed_pipelines import changed_pipeline
 from compiled_models import Weights, random_weights
-from one_launch import EXAMPLES
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.arrays import as_stored
@@ -16,6 +15,7 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 GPT2 = {"layers": 2, "heads": 2, "width": 128, "vocab": 211, "context": 64}
 CLEAR = 1e-3
 """How much larger the largest logit is than the next, beside the largest in size."""

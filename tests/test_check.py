@@ -26,8 +26,7 @@ SMALL = """
 (entry logits [tokens positions] (matmul-transposed (rms-norm (last (rows table tokens)) g 1e-6) table))
 (generate logits {:max-new-tokens 2 :greedy true})
 """
-WALKED = {"one-launch": ':when "always" :workers 2', "shard-decode": ':when "never"'}
-SHARED = {"shard-decode": ':when "always" :clusters 2'}
+SHARED = {"shard-decode": ':when "always" :clusters 1'}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,11 +52,9 @@ def test_a_planted_fault_is_found_by_the_kernels_name(number: int, subject: Subj
     check_found(subject)
 
 
-@pytest.mark.parametrize(
-    ("options", "width"), [(WALKED, 64), pytest.param(SHARED, 128, marks=pytest.mark.slow)], ids=["walked", "shared"]
-)
-def test_of_a_step_that_is_one_launch_the_launch_is_named(options: dict[str, str], width: int, tmp_path: Path) -> None:
-    pipeline, sizes = changed_pipeline(tmp_path, options), SIZES | {"width": width}
+@pytest.mark.slow
+def test_of_a_step_that_is_one_launch_the_launch_is_named(tmp_path: Path) -> None:
+    pipeline, sizes = changed_pipeline(tmp_path, SHARED), SIZES | {"width": 128}
     check_one_launch_found(Subject("cuda:sm_90a", "cuda:sm_90a", PROGRAM, tmp_path, overrides=sizes, pipeline=pipeline))
 
 

@@ -95,8 +95,8 @@ DIVIDES, SHARES = "divide-batch", "divide-states"
 ROUNDS = "round-activations"
 """The pass that a precision is an option of."""
 
-AS_ONE = ("shard-decode", "one-launch")
-"""The passes that make one launch of many."""
+AS_ONE = "shard-decode"
+"""The pass that makes one launch of many."""
 
 
 def load_pipeline(request: Request, target: Target) -> Pipeline:
@@ -104,9 +104,8 @@ def load_pipeline(request: Request, target: Target) -> Pipeline:
     found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
     if request.precision != EXACT:
         found = found.with_option(ROUNDS, "precision", request.precision)
-    for name in AS_ONE if request.apart else ():
-        if any(call.name == name for call in found.calls):
-            found = found.with_option(name, "when", "never")
+    if request.apart and any(call.name == AS_ONE for call in found.calls):
+        found = found.with_option(AS_ONE, "when", "never")
     if request.devices == 1:
         return found
     for name in (DIVIDES, SHARES) if request.shares_states else (DIVIDES,):

@@ -43,12 +43,13 @@ from lispgpt.passes.decode_step.layout import RANKS, Layout
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
-from lispgpt.passes.plan.one_launch import WORTH
-from lispgpt.passes.plan.tasks import floor_seconds
 from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.rates import Rates
 
 MORE = "control:more"
+WORTH = 0.9
+"""One launch is taken where it is modelled to take at most this much of the launches' time."""
 LEAST_SAVED = 20e-6
 """Seconds of a step that are worth compiling so long a kernel, which takes some seconds."""
 
@@ -115,11 +116,20 @@ class ShardDecode(Pass):
         _remark(entry, said)
 
 
+def _floor_seconds(kernel: ir.Operation, rates: Rates) -> float:
+    """The least that a kernel takes by what it reads, writes and computes."""
+    work = recorded_work(kernel) or {}
+    looked = work.get("context", 0)
+    nbytes = work.get("bytes", 0) + looked * work.get("position_bytes", 0)
+    operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
+    return max(nbytes / rates.bandwidth, operations / rates.vector)
+
+
 def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tuple[float, float]:
     """(what launches take one by one, what the clusters take) by what is known of a chip, or zeros."""
     if target.rates is None:
         return 0.0, 0.0
-    floors = [floor_seconds(kernel, target.rates) for kernel in kernels]
+    floors = [_floor_seconds(kernel, target.rates) for kernel in kernels]
     chain = layout.chain
     first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
     end = first + steps * chain.layers

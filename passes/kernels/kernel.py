@@ -17,7 +17,6 @@ from lispgpt.ir.structure import (
     callee_of,
     defining_op,
     entry_functions,
-    everything_in,
     kernel_functions,
     nested_operations,
     operations,
@@ -77,27 +76,6 @@ def set_launch(kernel: ir.Operation, grid: Sequence[int], block: Sequence[int]) 
     kernel.attributes["grid"] = _extents(grid)
     kernel.attributes["block"] = _extents(block)
     kernel.attributes["shared_bytes"] = attribute(0)
-
-
-STRIDE = "per_block"
-"""An op's mark: a constant that is so much for each block of the launch."""
-
-
-def stride(blocks: int, each: int) -> ir.Value:
-    """Emit blocks * each as a constant that `resize` finds: how far apart the parts of a block lie that loops."""
-    value = b.constant(blocks * each, ir.IndexType.get())
-    defining_op(value).attributes[STRIDE] = attribute(each)
-    return value
-
-
-def resize(kernel: ir.Operation, blocks: int) -> None:
-    """Let a kernel have so many blocks, where all that its body knows of their number is a stride."""
-    strides = [op for op in everything_in(kernel) if STRIDE in op.attributes]
-    for op in strides:
-        each = ir.IntegerAttr(op.attributes[STRIDE]).value
-        op.attributes["value"] = ir.IntegerAttr.get(ir.IndexType.get(), blocks * each)
-    if strides:
-        kernel.attributes["grid"] = _extents([blocks])
 
 
 def _extents(values: Sequence[int]) -> ir.Attribute:

@@ -51,8 +51,7 @@
     (pass run-in-order)
     (pass join-collectives)
     (pass delay-collectives)          ; {:when "always"}: still to be proved on GPUs
-    (pass plan-arena)
-    (pass one-launch))                ; {:when "always"} or "never" instead of by modelled cost
+    (pass plan-arena))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass expand-math)

@@ -119,14 +119,13 @@ class Gpu(Target):
     can tell apart.  cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and
     cluster_cores those of them that clusters of more than two large blocks can use at once; 0: all.  A cluster stays
     within a group of twice as many cores as its blocks may be.
-    matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
-    early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
-    finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
-    subgroups, which comes with bulk `copies` of tensors. async_copies: those that threads start by pieces. l2_bytes: of
-    the cache of all cores. Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_,
-    that blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers
-    to the next. matrix_rest: nanoseconds that a warp may sleep between two matrix instructions so that a core's units
-    stay awake (decode_step/keep_clocked.py); 0: they do not sleep.
+    matrix: its matrix instruction for bf16.  early_launch: whether a kernel may start, and load what no launch writes,
+    before the launch ahead of it has finished.  cluster: blocks that can read each other's shared memory.  warpgroup:
+    its matrix instruction of several subgroups, which comes with bulk `copies` of tensors.  async_copies: those that
+    threads start by pieces.  l2_bytes: of the cache of all cores.  Measured seconds, or 0: launch_, that a launch waits
+    for the one ahead of it; cluster_, from one exchange among clusters that share layers to the next.  matrix_rest:
+    nanoseconds that a subgroup may sleep between two matrix instructions while a core's units keep their clock
+    (decode_step/keep_clocked.py); 0: they do not keep it.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -164,13 +163,11 @@ class Gpu(Target):
     copies: TensorCopies | None = None
     async_copies: AsyncCopies | None = None
     dynamic_shared_bytes: int = 0
-    grid_barrier: bool = True
     early_launch: bool = False
     cluster: int = 1
     cluster_cores: int = 0
     l2_bytes: int = 0
     launch_seconds: float = 0.0
-    exchange_seconds: float = 0.0
     cluster_seconds: float = 0.0
     matrix_rest: int = 0
 

@@ -133,9 +133,8 @@ PORTABLE_SHARED_BYTES = 99 * 1024
 Source: "CUDA C++ Programming Guide", technical specifications per compute capability.
 """
 
-HOPPER_LAUNCH, HOPPER_EXCHANGE = 1.4e-6, 2.1e-6
-"""Seconds, on an H200 that decodes GPT-2 124M, whose bytes take 67 us: 65 early launches take 159 us, and one kernel of
-the same steps, whose blocks tell each other by counters how far they are, 202 us."""
+HOPPER_LAUNCH = 1.4e-6
+"""Seconds, on an H200 that decodes GPT-2 124M, whose bytes take 67 us: 65 early launches take 159 us."""
 
 HOPPER_CLUSTERS = 2.6e-6
 """Seconds from one exchange among clusters to the next, with what is done between them (see exchange.py)."""
@@ -154,7 +153,6 @@ HOPPER = Cuda(
     cluster=8,
     cluster_cores=120,
     launch_seconds=HOPPER_LAUNCH,
-    exchange_seconds=HOPPER_EXCHANGE,
     rates=H200,
 )
 

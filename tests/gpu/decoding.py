@@ -57,15 +57,14 @@ class Form:
     graphs: bool = True
 
 
-APART = {"one-launch": ':when "never"', "shard-decode": ':when "never"'}
+APART = {"shard-decode": ':when "never"'}
 FORMS = {
     "launches apart": Form(APART, 1, graphs=False),
     "graph": Form(APART, 1),
     "several in a graph": Form(APART),
-    "one launch": Form({**APART, "one-launch": ':when "always"'}),
-    "shared by clusters": Form({**APART, "shard-decode": ':when "always"'}),
+    "shared by clusters": Form({"shard-decode": ':when "always"'}),
 }
-FEW_BLOCKS = {"one-launch": " :workers 8", "shard-decode": " :clusters 2"}
+FEW_BLOCKS = {"shard-decode": " :clusters 2"}
 """What an emulated chip has time for."""
 
 

@@ -33,7 +33,7 @@ def test_long_texts_are_the_same_each_time(
             np.testing.assert_array_equal(other, logits, err_msg=f"{reference.about}, text {number}")
 
 
-@pytest.mark.parametrize("form", ["several in a graph", "one launch", "shared by clusters"])
+@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
 def test_eight_long_texts_are_the_same_each_time(form: str, chip: Chip, references: References, tmp_path: Path) -> None:
     reference, count, starts = references.of("gpt2"), chip.sized(230, 2), [3 * text for text in range(8)]
     artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], texts=8)

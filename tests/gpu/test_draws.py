@@ -18,7 +18,7 @@ CUTS: list[tuple[int | None, float | None, float]] = [
 ]
 """top_k, top_p and min_p."""
 TEMPERATURES = (0.05, 0.7, 1.5, 40.0)
-DRAWING = ("graph", "several in a graph", "one launch", "shared by clusters")
+DRAWING = ("graph", "several in a graph", "shared by clusters")
 
 
 @pytest.mark.parametrize("form", DRAWING)

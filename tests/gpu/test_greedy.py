@@ -11,7 +11,7 @@ from gpu.decoding import FORMS, MODELS, References, compiled, decode, decode_tex
 
 QUICK = ("gpt2", "llama", "recurrence")
 """Of which every form runs without --slow; of the others one form of each kind does."""
-SOME = ("several in a graph", "one launch", "shared by clusters")
+SOME = ("several in a graph", "shared by clusters")
 CASES = [
     pytest.param(model, form, marks=[] if model in QUICK or form in SOME else pytest.mark.slow)
     for model in MODELS

@@ -59,11 +59,10 @@ def counted(artifact: Artifact) -> list[tuple[object, int]]:
     return [(entry, 2 if entry.sizes["batch"] == 2 else 1) for entry in artifact.plan.entries]
 
 
-@pytest.mark.parametrize("options", [{}, {"one-launch": ':when "always" :workers 3'}], ids=["apart", "one launch"])
 @pytest.mark.parametrize("folded", [VECTOR, ROW])
-def test_layers_on_a_gpu(folded: str, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artifact = compile_marked(LAYERS.format(folded=folded), tmp_path, monkeypatch, "cuda:sm_90a", options=options)
-    assert {len(entry.launches) for entry in artifact.plan.entries} == ({1} if options else {4})
+def test_layers_on_a_gpu(folded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = compile_marked(LAYERS.format(folded=folded), tmp_path, monkeypatch, "cuda:sm_90a")
+    assert {len(entry.launches) for entry in artifact.plan.entries} == {4}
     assert artifact.plan.making is not None and len(artifact.plan.making.launches) == 3
     weights = random_weights(artifact)
     check(artifact, weights, Session(artifact, EmulatedCuda(), weights))  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.epilogue import store_results
-from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule, stride
+from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
 from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
@@ -217,8 +217,7 @@ class _Schedule:
         They exchange through two buffers by turns: nothing of one is written again before all subgroups, their reads
         of it behind them, have met at the next round's barrier.
         """
-        each, batches = self.groups * self.unroll, self.product.batches * (self.all_rows // self.rows)
-        step = stride(self.grid, each) if batches == 1 else b.as_value(self.grid * each)
+        step = b.as_value(self.grid * self.groups * self.unroll)
         own = b.mul(self.group, self.unroll) if self.split > 1 else 0
 
         def body(row: ir.Value, *current: ir.Value) -> list[ir.Value]:

@@ -18,8 +18,8 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import callee_of, retype
 from lispgpt.passes.kernels.kernel import calls_of
-from lispgpt.passes.kernels.signals import Signals, Wanted, signal_words
 from lispgpt.passes.memory.kernel_buffers import add_argument, byte_array
+from lispgpt.passes.schedule.warpgroups.signals import Signals, signal_words
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.shared_steps import SharedSteps
 from lispgpt.passes.targets.warpgroup_tiles import Tiling
@@ -93,7 +93,7 @@ class TileShares:
         for first in range(0, len(sums), WIDTH):
             b.store(b.vector_of(sums[first : first + WIDTH]), fragments, [at, first // WIDTH, thread, 0])
         self.target.team_barrier(0, threads)
-        made = Signals(self.target, signals, b.as_value(thread))
+        made = Signals(self.target, signals)
         b.if_then(b.equal(thread, 0), lambda: made.add(self._signal(piece), b.constant(1, b.i32())))
 
     def add_up(
@@ -101,15 +101,15 @@ class TileShares:
     ) -> list[ir.Value]:
         """A tile's sums with all of its fragments."""
         fragments, words = memory
-        s, signals = self.shares, Signals(self.target, words, b.as_value(thread))
+        s, signals = self.shares, Signals(self.target, words)
         lone = b.less(piece.tile, s.rounds * s.left)
         count, start = 0, 0
         if s.rest:
             last = b.add(b.mul(b.sub(piece.tile, s.rounds * s.left), s.parts), s.rounds * s.left)
             count = b.select(lone, b.as_value(1), b.as_value(s.parts))
             start = b.add(b.select(lone, b.as_value(piece.tile), b.as_value(last)), (s.groups - 1) * s.tiles)
-        wanted = Wanted(self._signal(piece), b.add(count, s.groups - 1))
-        b.if_then(b.equal(thread, 0), partial(signals.take, wanted))
+        taken = partial(signals.take, self._signal(piece), b.add(count, s.groups - 1))
+        b.if_then(b.equal(thread, 0), taken)
         self.target.team_barrier(0, threads)
 
         def add(fragment: Index, sums: Sequence[ir.Value]) -> list[ir.Value]:
