@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import lispgpt
+from lispgpt.base.fresh import call_fresh
 from lispgpt.compiler import cache as caching
-from lispgpt.compiler import driver
+from lispgpt.compiler import compiled, driver
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.request import Request
@@ -34,19 +35,26 @@ def scaled(path: Path, cache: Path) -> float:
         return float(model.run("scaled", x=np.ones(4, np.float32))["scaled"][0])
 
 
-def test_a_program_that_is_saved_while_it_compiles_is_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, cache = program(tmp_path / "p.lisp", 2.0), tmp_path / "cache"
+def saved_while_compiled(path: Path, cache: Path, forked: bool) -> None:
+    """Compile a program, in a fork or in this process, of which an editor saves another text meanwhile."""
     compile_program = driver.compile_program
 
     def slowly(*given: object) -> Artifact:
         program(path, 3.0)
         return compile_program(*given)  # type: ignore[arg-type]
 
-    with monkeypatch.context() as saved:
-        saved.setattr(driver, "compile_program", slowly)
+    driver.compile_program = slowly  # type: ignore[assignment]
+    if forked:
         assert scaled(path, cache) == 2.0
+    else:
+        compiled._compile(Request(path), Cache(cache))
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_program_that_is_saved_while_it_compiles_is_compiled_again(tmp_path: Path, forked: bool) -> None:
+    """In a fresh process: one that has threads compiles in another, which would not know that a text is saved."""
+    path, cache = program(tmp_path / "p.lisp", 2.0), tmp_path / "cache"
+    call_fresh(saved_while_compiled, path, cache, forked)
     assert scaled(path, cache) == 3.0
     assert program(path, 2.0) and scaled(path, cache) == 2.0
 
