@@ -35,6 +35,10 @@ def _on_tensors(entry: ir.Operation) -> bool:
     return "types" not in entry.attributes
 
 
+def _has_no_kernels(entry: ir.Operation) -> bool:
+    return not any("tied" in op.attributes for op in operations(entry.parent.regions[0].blocks[0]))
+
+
 def _in_arena(entry: ir.Operation) -> bool:
     return _outlined(entry) and not _on_tensors(entry) and "arena:arena" in strings(entry.attributes["arguments"])
 
@@ -63,6 +67,7 @@ def _takes_views(call: ir.Operation, kernel: ir.Operation | None) -> bool:
 
 
 OUTLINED = State(_outlined, "outline-kernels", "ops are not kernels yet")
+NOT_OUTLINED = State(_has_no_kernels, "", "ops have become kernels already")
 UNPLACED = State(_on_tensors, "", "values are in memory already")
 PLACED = State(lambda e: _outlined(e) and not _on_tensors(e), "destination-passing", "values are tensors still")
 NO_ARENA = State(lambda e: not _in_arena(e), "", "values are in an arena already")

@@ -52,7 +52,7 @@ from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.recognise.cache_writes import is_scatter
 from lispgpt.passes.recognise.placements import is_placement, is_same_slice, lies_together, starts_aligned
-from lispgpt.passes.states import UNPLACED
+from lispgpt.passes.states import NOT_OUTLINED, UNPLACED
 from lispgpt.passes.targets import Gpu
 
 SUMS_BYTES = 1 << 15
@@ -66,7 +66,7 @@ class OutlineKernels(Pass):
     make sums of columns in at least so many shares for each of a GPU's cores (0: never).  cached_rows: have products of
     so many rows, which the target multiplies by warpgroups, write rows to caches that are their columns (0: never)."""
 
-    starts_from = (UNPLACED,)
+    starts_from = (UNPLACED, NOT_OUTLINED)
     prologue_rows: int = 0
     column_sums: int = 0
     cached_rows: int = 0

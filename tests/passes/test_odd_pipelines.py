@@ -68,3 +68,10 @@ def test_a_pass_that_comes_before_the_plan_is_written_down_is_one_error(tmp_path
     text = pipeline_path("cpu").read_text().replace("(pass emit-plan)", f"(pass {early}) (pass emit-plan)")
     with pytest.raises(UserError, match=r"emit-plan failed: it cannot run here|pass .* failed"):
         compiled(tmp_path, text, "cpu")
+
+
+@pytest.mark.parametrize("twice", ["outline-kernels", "destination-passing", "plan-arena"])
+def test_a_pass_that_comes_twice_is_one_error(tmp_path: Path, twice: str) -> None:
+    text = re.sub(rf"\(pass {twice}( {{[^}}]*}})?\)", r"\g<0> \g<0>", pipeline_path("cpu").read_text())
+    with pytest.raises(UserError, match=f"pass {twice} failed: it cannot run here"):
+        compiled(tmp_path, text, "cpu")
