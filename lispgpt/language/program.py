@@ -45,6 +45,7 @@ from lispgpt.language.model import (
     gradient_rules,
     gradients,
     memory,
+    scans,
     sizes,
 )
 from lispgpt.language.model.sizes import Wanted
@@ -67,6 +68,7 @@ _REGISTERED = (
     generation,
     gradients,
     lists,
+    scans,
     schedules,
     shapes,
     structs,

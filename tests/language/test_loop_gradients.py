@@ -104,8 +104,10 @@ def test_a_loop_in_a_function_with_a_gradient_of_its_own_stays_a_loop() -> None:
     definitions = f"{KERNELS} (defn f [x] {loop}) (defgradient f [g y x] [(* 2.0 g)])"
     found = evaluated("(first (gradients (sum (f x)) [x]))", given, definitions)
     np.testing.assert_array_equal(found, np.full(3, 2.0, np.float32))
-    with pytest.raises(UserError, match="3000 rounds has no gradient"):
-        evaluated(f"(first (gradients (sum {loop}) [x]))", given, definitions)
+    np.testing.assert_array_equal(evaluated(f"(first (gradients (sum {loop}) [x]))", given, definitions), np.ones(3))
+    numbers = "(tensor [n 3] (over [i 0 3000 1] [y (at x n)] (+ y 0.001)))"
+    with pytest.raises(UserError, match="3000 rounds in a tensor has no gradient"):
+        evaluated(f"(first (gradients (sum {numbers}) [x]))", given, definitions)
 
 
 def test_a_loop_is_recomputed() -> None:

@@ -14,6 +14,7 @@ from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
+from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.index_checks import check_indices
 from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Input, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
@@ -83,6 +84,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         kept = {n: v.value for n, v in held.items() if isinstance(v, State) or v.updated}
         with evaluator.builder.at(block):
             evaluator.builder.emit("func.return", [*results.values(), *kept.values()], [], {}, entry.form)
+        evaluator.states.of(GradientRules).settle()
     finally:
         model.building, launches.in_entry = None, False
         evaluator.states.of(Inputs).start([])

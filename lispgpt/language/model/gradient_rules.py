@@ -23,13 +23,21 @@ class GradientRules:
     """What `defgradient` has said of ops, by their names (a reduction's with its combiner's behind it); and the values
     that calls of functions with gradients of their own, `stop-gradient` and `recompute` gave.
 
-    calls: for the (first) tensor that a function gave the rule, all that it gave, and its arguments.
+    calls: for the (first) tensor that a function gave the rule, all that it gave, and its arguments.  rewritten: what
+    loops and branches gave, and what gives it in their place since gradients went through them.
     """
 
     of_ops: dict[str, Closure] = field(default_factory=dict)
     calls: dict[ir.Value, tuple[Closure, Any, list[Any]]] = field(default_factory=dict)
     stopped: set[ir.Value] = field(default_factory=set)
     recomputed: dict[ir.Value, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
+    rewritten: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Have forms behind a gradient use what it has made of loops and branches: nothing is computed twice."""
+        for old, new in self.rewritten:
+            old.replace_all_uses_with(new)
+        self.rewritten.clear()
 
 
 @dataclass(frozen=True, eq=False)

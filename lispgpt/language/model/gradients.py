@@ -8,19 +8,20 @@ so that products of bf16 have gradients that are such products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import VIEWS, captured_values, defining_op, integers, operations, shape_of
+from lispgpt.ir.structure import VIEWS, captured_values, defining_op, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, describe
-from lispgpt.language.forms import arithmetic, casts, shapes, tensors
-from lispgpt.language.model import body_clones, elementwise_gradients, index_algebra
-from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
+from lispgpt.language.forms import arithmetic, shapes, tensors
+from lispgpt.language.model import body_clones, elementwise_gradients
+from lispgpt.language.model.gradient_rules import GradientRules, same_value
+from lispgpt.language.model.gradient_sums import Sum, as_type
 from lispgpt.language.model.gradient_targets import targets_of
+from lispgpt.language.model.loop_gradients import LoopGradients
 from lispgpt.language.model.named_ops import is_contraction, made_generic
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.model.written_out import write_out
@@ -36,57 +37,41 @@ def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any
 
     A slice, a reshape or a layer `(w l)` is a window of what it is taken from: its gradient is that window of the
     whole's gradient, however often it is spelled.  A value that the loss is not computed from is an error, but for a
-    weight that `(all-weights)` lists: it has zeros, as what `stop-gradient` cuts off has.  Loops of a known number of
-    rounds on the way are written out, and of a choice both sides are computed.
+    weight that `(all-weights)` lists: it has zeros, as what `stop-gradient` cuts off has.  Of a loop of a known number
+    of rounds on the way, what each round starts from is kept, and a loop goes back; of a choice both sides are
+    computed.
     """
     loss = tensors.of_scalar(evaluator, loss, form)
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
     targets = targets_of(evaluator, targets, loss, form)
-    loss, *wholes = write_out(evaluator, loss, [target.whole for target in targets], form)
-    found = _Backward(evaluator, form, loss, wholes).run()
+    (loss,), wholes = write_out(evaluator, [loss], [target.whole for target in targets], form)
+    found = _Backward(evaluator, form, wholes).run(loss)
     return tuple(target.window_of(evaluator, part, form) for target, part in zip(targets, found, strict=True))
-
-
-@dataclass
-class _Sum:
-    """Gradients of one value: whole tensors, parts of it that tensor.insert_slice put into zeros, and rows to add."""
-
-    wholes: list[ir.Value] = field(default_factory=list)
-    parts: list[ir.Operation] = field(default_factory=list)
-    scatters: list[Scatter] = field(default_factory=list)
 
 
 class _Backward:
     """One backward walk."""
 
-    def __init__(self, evaluator: Evaluator, form: Form, loss: ir.Value, targets: list[ir.Value]) -> None:
+    def __init__(self, evaluator: Evaluator, form: Form, targets: list[ir.Value]) -> None:
         self.evaluator, self.form, self.targets = evaluator, form, targets
         self.rules = evaluator.states.of(GradientRules)
         self.block = evaluator.builder.insertion.block
-        self.sums: dict[ir.Value, _Sum] = {}
+        self.sums: dict[ir.Value, Sum] = {}
         self.active: set[ir.Value] = set(targets)
-        self.loss = loss
 
-    def run(self) -> tuple[ir.Value, ...]:
-        ops = operations(self.block)
+    def run(self, loss: ir.Value) -> tuple[ir.Value, ...]:
+        one = tensors.filled(self.evaluator, shape_of(loss), 1.0, self.evaluator.builder.f32, self.form)
+        return self._from(operations(self.block), [(loss, one)])
+
+    def _from(self, ops: list[ir.Operation], given: list[tuple[ir.Value, ir.Value]]) -> tuple[ir.Value, ...]:
+        """The targets' gradients in f32, of these ops and the gradients that are given for what they make."""
         self._spread_activity(ops)
-        self.add(
-            self.loss, tensors.filled(self.evaluator, shape_of(self.loss), 1.0, self.evaluator.builder.f32, self.form)
-        )
+        for value, gradient in given:
+            self.add(value, gradient)
         self._walk(ops)
         f32 = self.evaluator.builder.f32
-        return tuple(self._as(self._gradient_of(target), f32) for target in self.targets)
-
-    def _as(self, gradient: ir.Value, dtype: ir.Type) -> ir.Value:
-        """A gradient in another type, element by element."""
-        if gradient.type.element_type == dtype:
-            return gradient
-
-        def compute(value: ir.Value) -> ir.Value:
-            return casts.cast(self.evaluator, value, dtype, self.form)
-
-        return tensors.elementwise(self.evaluator, compute, (gradient,), self.form, widen=False)
+        return tuple(as_type(self.evaluator, self.gradient_of(target), f32, self.form) for target in self.targets)
 
     def _spread_activity(self, ops: list[ir.Operation]) -> None:
         """Mark the values that depend on a target."""
@@ -96,15 +81,43 @@ class _Backward:
 
     def _walk(self, ops: list[ir.Operation]) -> None:
         for op in reversed(ops):
+            if op.name == "scf.for" and not any(
+                r in self.rules.calls or r in self.rules.recomputed for r in op.results
+            ):
+                self._through_loop(op)
+                continue
             for result in op.results:
                 if result in self.sums and result in self.active:
                     self._through(op, result)
 
+    def _through_loop(self, loop: ir.Operation) -> None:
+        """Add to the gradients of what a loop started from and what its body takes from outside."""
+        given = [r if r in self.sums and r in self.active else None for r in loop.results]
+        if any(result is not None for result in given):
+            gradients = [None if r is None else self.gradient_of(r) for r in given]
+            made = LoopGradients(self.evaluator, loop, gradients, self.active, self.form)
+            captured, sums = made.captured, [self.gradient_of(v) for v in made.captured]
+            for start, gradient in made.go_back(sums, self._inside):
+                self.add(start, gradient)
+            self.sums |= {value: Sum([total]) for value, total in zip(captured, made.totals, strict=True)}
+
+    def _inside(
+        self,
+        ops: list[ir.Operation],
+        given: list[tuple[ir.Value, ir.Value]],
+        targets: list[ir.Value],
+        sums: dict[ir.Value, ir.Value],
+    ) -> tuple[ir.Value, ...]:
+        """The gradients in a round of a loop that goes back; sums: those of values from outside by then."""
+        inner = _Backward(self.evaluator, self.form, targets)
+        inner.sums = {value: Sum([total]) for value, total in sums.items()}
+        return inner._from(ops, given)
+
     def _through(self, op: ir.Operation, result: ir.Value) -> None:
         """Add to the gradients of what a value was made from."""
-        evaluator, gradient = self.evaluator, self._gradient_of(result)
+        evaluator, gradient = self.evaluator, self.gradient_of(result)
         if result.type.element_type == ir.BF16Type.get() and not self._is_asked_for(result):
-            gradient = self._as(gradient, result.type.element_type)
+            gradient = as_type(self.evaluator, gradient, result.type.element_type, self.form)
         if result in self.rules.recomputed:
             self._recompute(result, gradient)
             return
@@ -118,7 +131,7 @@ class _Backward:
                 raise self._no_rule(op, op.name)
             for value, part in found:
                 if isinstance(part, Scatter):
-                    self.sums.setdefault(value, _Sum()).scatters.append(part)
+                    self.sums.setdefault(value, Sum()).scatters.append(part)
                 else:
                     self.add(value, part)
             return
@@ -148,7 +161,7 @@ class _Backward:
         made = made_generic(self.evaluator, op, self.form)
         if made is None:
             return False
-        self.sums[made.results[0]] = _Sum([gradient])
+        self.sums[made.results[0]] = Sum([gradient])
         self._spread_activity([made])
         self._walk([made])
         return True
@@ -192,7 +205,7 @@ class _Backward:
         again = [same_value(self.evaluator, a, self.form) if shapes.is_tensor(a) else a for a in arguments]
         before = len(operations(self.block))
         value = self.evaluator.call(function, again, self.form)
-        value, *_ = write_out(self.evaluator, value, [a for a in again if shapes.is_tensor(a)], self.form)
+        (value,), _ = write_out(self.evaluator, [value], [a for a in again if shapes.is_tensor(a)], self.form)
         ops = operations(self.block)[before:]
         self.active.update(new for old, new in zip(arguments, again, strict=True) if old in self.active)
         self._spread_activity(ops)
@@ -200,7 +213,7 @@ class _Backward:
         self._walk(ops)
         for old, new in zip(arguments, again, strict=True):
             if new is not old and new in self.sums:
-                self.add(old, self._gradient_of(new))
+                self.add(old, self.gradient_of(new))
 
     def add(self, value: ir.Value, gradient: Any) -> None:
         """Count a gradient in for a value."""
@@ -208,72 +221,16 @@ class _Backward:
             self.evaluator.site.fail(
                 f"a gradient of {value.type} is a tensor of its shape, and got {describe(gradient)}", self.form
             )
-        found = self.sums.setdefault(value, _Sum())
-        op = defining_op(gradient)
-        if (
-            op is not None
-            and op.name == "tensor.insert_slice"
-            and is_filled_with(op.operands[1], 0.0)
-            and len(op.operands) == 2
-        ):
-            found.parts.append(op)
-        else:
-            found.wholes.append(gradient)
+        self.sums.setdefault(value, Sum()).add(gradient)
 
-    def _gradient_of(self, value: ir.Value) -> ir.Value:
+    def gradient_of(self, value: ir.Value) -> ir.Value:
         """The sum of a value's gradients so far."""
-        evaluator, form = self.evaluator, self.form
         found = self.sums.get(value)
         if found is None:
-            return tensors.filled(evaluator, shape_of(value), 0.0, evaluator.builder.f32, form)
-        total = None if found.wholes else self._joined(value, found.parts)
-        if total is not None:
-            found = _Sum(scatters=found.scatters)
-        for whole in found.wholes:
-            total = whole if total is None else arithmetic.binary(evaluator, "+", total, whole, form)
-        if total is None and (found.parts or not found.scatters):
-            total = self._ground(value, found.parts)
-        taken: list[ir.Operation] = []
-        for op in found.parts:
-            assert total is not None
-            if found.wholes:
-                total = self._as(total, evaluator.builder.f32)
-            part = op.operands[0]
-            if found.wholes or not all(_apart(op, other) for other in taken):
-                part = arithmetic.binary(evaluator, "+", window(evaluator, total, op, form), part, form)
-            part = self._as(part, total.type.element_type)
-            attributes = {name: op.attributes[name] for name in op.attributes}
-            total = evaluator.builder.emit("tensor.insert_slice", [part, total], [total.type], attributes, form)
-            taken.append(op)
-        for scatter in found.scatters:
-            total = scatter.onto(total)
-        assert total is not None
-        self.sums[value] = _Sum([total])
+            return tensors.filled(self.evaluator, shape_of(value), 0.0, self.evaluator.builder.f32, self.form)
+        total = found.total(self.evaluator, value, self.form)
+        self.sums[value] = Sum([total])
         return total
-
-    def _joined(self, value: ir.Value, parts: list[ir.Operation]) -> ir.Value | None:
-        """The gradient of what was divided into equal parts, that lie side by side in each of its rows."""
-        shape, own = shape_of(value), [shape_of(op.operands[0]) for op in parts]
-        along = [d for d, extent in enumerate(shape) if own and len(own[0]) == len(shape) and own[0][d] != extent]
-        if len(along) != 1 or prod(shape[: along[0]]) == 1 or len({str(op.operands[0].type) for op in parts}) > 1:
-            return None
-        (dimension,) = along
-        starts = {integers(op.attributes["static_offsets"])[dimension]: op.operands[0] for op in parts}
-        if len(parts) == 1 or sorted(starts) != list(range(0, shape[dimension], own[0][dimension])):
-            return None
-        if len(starts) < len(parts) or any(set(integers(op.attributes["static_strides"])) != {1} for op in parts):
-            return None
-        return index_algebra.joined(self.evaluator, [starts[start] for start in sorted(starts)], dimension, self.form)
-
-    def _ground(self, value: ir.Value, parts: list[ir.Operation]) -> ir.Value:
-        """What the parts of a gradient are put into: zeros, or nothing where they are all of it."""
-        evaluator, form, shape = self.evaluator, self.form, shape_of(value)
-        apart = all(_apart(one, other) for i, one in enumerate(parts) for other in parts[:i])
-        dtypes = {op.operands[0].type.element_type for op in parts}
-        dtype = dtypes.pop() if apart and len(dtypes) == 1 else evaluator.builder.f32
-        if apart and sum(prod(shape_of(op.operands[0])) for op in parts) == prod(shape):
-            return tensors.empty(evaluator, shape, dtype, form)
-        return tensors.filled(evaluator, shape, 0.0, dtype, form)
 
     def _no_rule(self, op: ir.Operation, what: str) -> Exception:
         spans = self.evaluator.site.spans_of(op.location)
@@ -284,10 +241,3 @@ class _Backward:
         }
         message = f"there is no gradient rule for {told.get(what, f'`{what}`')}; (defgradient …) adds one"
         return self.evaluator.site.error(message, spans[-1] if spans else self.form)
-
-
-def _apart(one: ir.Operation, other: ir.Operation) -> bool:
-    """Whether two static windows of a tensor have no element in common."""
-    starts = [integers(op.attributes["static_offsets"]) for op in (one, other)]
-    sizes = [integers(op.attributes["static_sizes"]) for op in (one, other)]
-    return any(a + n <= b or b + m <= a for a, b, n, m in zip(*starts, *sizes, strict=True))

@@ -1,15 +1,17 @@
-"""Loops and branches that a gradient goes through: their rounds one after the other, and both sides of a choice.
+"""Branches, and loops of numbers within a tensor, that a gradient goes through: both sides of a choice, and the rounds
+one after the other.
 
-    (over [i 0 3 1] [x x] (f x i))   becomes   (f (f (f x 0) 1) 2)
-    (if c (f x) (g y))               becomes   (select c (f (select c x 0.0)) (g (select c 0.0 y)))
+    (if c (f x) (g y))                          becomes   (select c (f (select c x 0.0)) (g (select c 0.0 y)))
+    (tensor [i n] (over [k 0 3 1] [s s] (f s k)))   becomes   (tensor [i n] (f (f (f s 0) 1) 2))
 
-The side that is not taken computes with zeros, so that what it is worth, which may be no number, is in no gradient.
-What a loop or branch gave stays what it was for forms that are still to come.
+A loop of an entry's own stays one (loop_gradients.py), which carries tensors of no dimension in place of numbers.  The
+side that is not taken computes with zeros, so that what it is worth, which may be no number, is in no gradient.  What a
+loop or branch gave stays what it was for forms that are still to come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from lispgpt.ir.mlir import ir
@@ -26,22 +28,24 @@ from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.reader.forms import Form
 
-WRITTEN = ("scf.for", "scf.if")
 MOST_ROUNDS = 1024
 """Of a loop that is written out."""
 
 
-def write_out(evaluator: Evaluator, loss: ir.Value, wholes: Sequence[ir.Value], form: Form) -> list[ir.Value]:
-    """Write out what lies between the values to differentiate by and the loss; the loss and those values as they are
+def write_out(
+    evaluator: Evaluator, losses: Sequence[ir.Value], wholes: Sequence[ir.Value], form: Form
+) -> tuple[list[ir.Value], list[ir.Value]]:
+    """Write out what lies between the values to differentiate by and the losses; these and those values as they are
     afterwards."""
-    writer = _Writer(evaluator, form)
+    writer = Writer(evaluator, form)
     block = evaluator.builder.insertion.block
-    values = [loss, *wholes]
+    losses, wholes = list(losses), list(wholes)
     rules = evaluator.states.of(GradientRules)
-    while (found := next(_between(block, _needed(rules, values[0]), values[1:]), None)) is not None:
+    while (found := next(_between(block, _needed(rules, losses), wholes), None)) is not None:
         replaced = writer.replace(found)
-        values = [replaced.get(value, value) for value in values]
-    return values
+        losses = [replaced.get(value, value) for value in losses]
+        wholes = [replaced.get(value, value) for value in wholes]
+    return losses, wholes
 
 
 def sources_of(loss: ir.Value) -> set[ir.Value]:
@@ -55,10 +59,10 @@ def sources_of(loss: ir.Value) -> set[ir.Value]:
     return found
 
 
-def _needed(rules: GradientRules, loss: ir.Value) -> set[ir.Value]:
-    """The values through whose ops a gradient goes from the loss back: not those that functions with gradients of their
-    own gave, nor what these are made of."""
-    seen, through, waiting = {loss}, set(), [loss]
+def _needed(rules: GradientRules, losses: Sequence[ir.Value]) -> set[ir.Value]:
+    """The values through whose ops a gradient goes from the losses back: not those that functions with gradients of
+    their own gave, nor what these are made of."""
+    seen, through, waiting = set(losses), set(), list(losses)
     while waiting:
         value = waiting.pop()
         op = defining_op(value)
@@ -89,13 +93,20 @@ def _between(block: ir.Block, needed: set[ir.Value], wholes: Sequence[ir.Value])
             continue
         active.update(op.results)
         if any(result in needed for result in op.results):
-            if op.name in WRITTEN:
+            if op.name == "scf.if" or (op.name == "scf.for" and any(map(_is_real, op.results))):
                 yield op
             elif op.name == "linalg.generic":
                 yield from (inner for inner in nested_operations(op) if inner.name == "scf.for")
 
 
-class _Writer:
+def _is_real(value: ir.Value) -> bool:
+    """Whether a value is one float, and no tensor."""
+    return isinstance(value.type, ir.FloatType)
+
+
+class Writer:
+    """Writes loops and branches of a block in other words, and keeps what is known of gradients of what is in them."""
+
     def __init__(self, evaluator: Evaluator, form: Form) -> None:
         self.evaluator, self.form = evaluator, form
         self.rules = evaluator.states.of(GradientRules)
@@ -103,25 +114,79 @@ class _Writer:
     def replace(self, op: ir.Operation) -> dict[ir.Value, ir.Value]:
         """Write an op out before itself, and have what is there use that; its results as they are then."""
         with self.evaluator.builder.at(ir.InsertionPoint(op)):
-            values = self._rounds(op) if op.name == "scf.for" else self._both(op)
-        replaced = dict(zip(op.results, values, strict=True))
+            if op.name == "scf.if":
+                values = self._both(op)
+            else:
+                values = self._rounds(op) if op.parent.operation.name == "linalg.generic" else self._with_tensors(op)
+        return self.put(op, values)
+
+    def put(self, op: ir.Operation, values: Sequence[ir.Value]) -> dict[ir.Value, ir.Value]:
+        """Have what uses an op's results use other values."""
+        replaced = {old: new for old, new in zip(op.results, values, strict=True) if old != new}
         for old, new in replaced.items():
             old.replace_all_uses_with(new)
         for known, (rule, given, arguments) in list(self.rules.calls.items()):
             self.rules.calls[known] = rule, _mapped(given, replaced), list(_mapped(tuple(arguments), replaced))
         for known, (function, given) in list(self.rules.recomputed.items()):
             self.rules.recomputed[known] = function, _mapped(given, replaced)
-        if op.parent.operation.name != "func.func":
+        if op.parent.operation.name == "func.func":
+            self.rules.rewritten += replaced.items()
+        else:
             op.erase()
         return replaced
 
-    def _rounds(self, loop: ir.Operation) -> list[ir.Value]:
+    def rounds_of(self, loop: ir.Operation) -> range:
+        """What the counter of a loop is in its rounds; an error where they are counted when it runs."""
         low, high, step = (constant_number(v) for v in list(loop.operands)[:3])
         if low is None or high is None or step is None or step < 1:
             self._fail(loop, "a loop whose rounds are counted when it runs has no gradient")
-        rounds = range(low, high, step)
+        return range(low, high, step)
+
+    def again(
+        self,
+        loop: ir.Operation,
+        starts: Sequence[ir.Value],
+        arguments: Callable[[Sequence[ir.Value], ir.Value], Sequence[ir.Value]],
+        ends: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
+    ) -> list[ir.Value]:
+        """The results of a copy of a loop that starts otherwise.
+
+        arguments: from what the copy carries and its counter, what the body is to take for what it carried.  ends: from
+        what the body yields, what is carried on.
+        """
+        builder, types = self.evaluator.builder, [start.type for start in starts]
+        made = builder.emit("scf.for", [*list(loop.operands)[:3], *starts], types, {}, self.form, 1)
+        place = self.evaluator.site.location(self.form)
+        own = [loop.operands[0].type, *types]
+        block = ir.Block.create_at_start(made.regions[0], own, [place] * len(own))
+        counter, *carried = loop.regions[0].blocks[0].arguments
+        *body, end = operations(loop.regions[0].blocks[0])
+        with builder.at(block):
+            mine = arguments(list(block.arguments)[1:], block.arguments[0])
+            known = {counter: block.arguments[0], **dict(zip(carried, mine, strict=True))}
+            self.copy(body, known)
+            builder.emit("scf.yield", list(ends([known.get(v, v) for v in end.operands])), [], {}, self.form)
+        return list(made.results)
+
+    def _with_tensors(self, loop: ir.Operation) -> list[ir.Value]:
+        """A copy of a loop that carries tensors in place of floats; the floats that it ends with."""
+        evaluator, form = self.evaluator, self.form
+
+        def into(values: Sequence[ir.Value]) -> list[ir.Value]:
+            return [tensors.of_scalar(evaluator, v, form) if _is_real(v) else v for v in values]
+
+        def out_of(values: Sequence[ir.Value], *_: ir.Value) -> list[ir.Value]:
+            return [
+                evaluator.builder.emit("tensor.extract", [v], [old.type], {}, form) if _is_real(old) else v
+                for v, old in zip(values, loop.results, strict=True)
+            ]
+
+        return out_of(self.again(loop, into(list(loop.operands)[3:]), out_of, into))
+
+    def _rounds(self, loop: ir.Operation) -> list[ir.Value]:
+        rounds = self.rounds_of(loop)
         if len(rounds) > MOST_ROUNDS:
-            self._fail(loop, f"a loop of {len(rounds)} rounds has no gradient: {MOST_ROUNDS} are the most")
+            self._fail(loop, f"a loop of {len(rounds)} rounds in a tensor has no gradient: {MOST_ROUNDS} are the most")
         block = loop.regions[0].blocks[0]
         counter, *carried = block.arguments
         *body, end = operations(block)
@@ -129,7 +194,7 @@ class _Writer:
         for number in rounds:
             known = dict(zip(carried, values, strict=True))
             known[counter] = self.evaluator.builder.constant(number, counter.type, self.form)
-            self._copy(body, known)
+            self.copy(body, known)
             values = [known.get(v, v) for v in end.operands]
         return values
 
@@ -143,7 +208,7 @@ class _Writer:
             for value in outside:
                 if defining_op(value) not in inside and arithmetic.is_float(value.type):
                     known[value] = self._chosen(condition, value, None, first)
-            self._copy(body, known)
+            self.copy(body, known)
             sides.append([known.get(v, v) for v in end.operands])
         return [self._chosen(condition, one, other, True) for one, other in zip(*sides, strict=True)]
 
@@ -164,7 +229,7 @@ class _Writer:
             else compute(*both)
         )
 
-    def _copy(self, body: Sequence[ir.Operation], known: dict[ir.Value, ir.Value]) -> None:
+    def copy(self, body: Sequence[ir.Operation], known: dict[ir.Value, ir.Value]) -> None:
         """Copy ops, and what is known of gradients of what they make."""
         inner: dict[ir.Value, ir.Value] = {}
         for op in body:
