@@ -7,35 +7,50 @@ sign in place of each such word.  Between two stores there is no such excuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from emulated_cuda.races import GARBAGE, STORE, Races
 from emulated_cuda.threads import Threads
 
+Kept = list[np.ndarray]
+EVERYTHING = (slice(None),)
 
-def run_watched(threads: Callable[[], Threads], memory: np.ndarray) -> None:
-    """Run what `threads` makes; AssertionError where races are found that may change what is in memory."""
-    before, first = memory.copy(), threads()
+
+def run_watched(threads: Callable[[], Threads], memory: np.ndarray, written: Sequence[slice] = EVERYTHING) -> None:
+    """Run what `threads` makes; AssertionError where races are found that may change what is in memory.
+
+    written: the parts of memory that it may write.
+    """
+    before, first = _kept(memory, written), threads()
     first.run()
     races = first.races
     assert races is not None
     if not races.found:
         return
-    after = memory.copy()
-    if not all(_changes_nothing(races, garbage, threads, memory, before, after) for garbage in GARBAGE):
+    after = _kept(memory, written)
+    if not all(_changes_nothing(races, garbage, threads, memory, written, before, after) for garbage in GARBAGE):
         races.end()
-    memory[:] = after
+    _give_back(memory, written, after)
+
+
+def _kept(memory: np.ndarray, written: Sequence[slice]) -> Kept:
+    return [memory[part].copy() for part in written]
+
+
+def _give_back(memory: np.ndarray, written: Sequence[slice], kept: Kept) -> None:
+    for part, bytes_ in zip(written, kept, strict=True):
+        memory[part] = bytes_
 
 
 def _changes_nothing(
-    races: Races, garbage: int, threads: Callable[[], Threads], memory: np.ndarray, before: np.ndarray,
-    after: np.ndarray,
+    races: Races, garbage: int, threads: Callable[[], Threads], memory: np.ndarray, written: Sequence[slice],
+    before: Kept, after: Kept,
 ) -> bool:  # fmt: skip
     unknown = frozenset[tuple[int, int, int, int]]().union(*races.loads.values())
     if STORE in unknown:
         return False
-    memory[:] = before
+    _give_back(memory, written, before)
     again = threads()
     assert again.races is not None
     again.races.unknown, again.races.garbage = unknown, garbage
@@ -44,4 +59,4 @@ def _changes_nothing(
     except (AssertionError, IndexError):  # garbage is no address, and no count of what comes
         return False
     same = again.races.loads == races.loads and again.races.tried == unknown
-    return same and np.array_equal(memory, after)
+    return same and all(map(np.array_equal, _kept(memory, written), after))

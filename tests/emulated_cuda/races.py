@@ -12,16 +12,21 @@ the same bits whatever the load finds: it is run again, in the same order, with 
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from emulated_cuda.clocks import FENCED, KNOWN, PAST, Clocks, View
 from emulated_cuda.ptx import Kernel
+from emulated_cuda.spans import Spans
 
 THREADS, COPY, WORD = 0, 1, 2
 """Who accesses: threads; a bulk copy or a matrix instruction; threads that exchange words."""
 GLOBAL_SLOTS = 16
+NORESERVE = 0x4000
+"""A flag of mmap."""
 MOST_TOLD = 8
 
 
@@ -38,12 +43,17 @@ STORE = -1, -1, -1, -1
 class Shadow:
     """Of each word of a memory the last write, and of each slot the last read since, as `packed`; 0 where nobody was.
 
-    For memory of which nothing is used the system takes none.
+    For memory of which nothing is used the system takes none, and sets none aside.
     """
 
     def __init__(self, words: int, slots: int) -> None:
-        self.writes = np.zeros(words, np.int64)
-        self.reads = np.zeros((words, slots), np.int64)
+        self.writes = _untouched(words)
+        self.reads = _untouched(words, slots)
+
+
+def _untouched(*shape: int) -> np.ndarray:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+    return np.frombuffer(mmap.mmap(-1, max(8 * prod(shape), 1), flags=flags), np.int64, prod(shape)).reshape(shape)
 
 
 def narrowest(kernel: Kernel) -> int:
@@ -92,6 +102,7 @@ class Races:
     """warps: of each block.  word: of so many bytes.  line: of the instruction that is executed now.
 
     loads: of a race each, those that may find anything.  unknown: loads that find `garbage`, of which `tried` have.
+    spans: what the launch may access of global memory, where that is known; what it only reads there is not watched.
     """
 
     kernel: Kernel
@@ -100,6 +111,7 @@ class Races:
     shared: Shadow
     memory: Shadow
     word: int
+    spans: Spans | None = None
     line: int = 0
     found: dict[tuple[int, int], Race] = field(default_factory=dict)
     loads: dict[tuple[int, int], set[Load]] = field(default_factory=dict)
@@ -112,11 +124,11 @@ class Races:
         return frozenset(load[0] for load in self.unknown)
 
     @staticmethod
-    def of(kernel: Kernel, count: int, shared_bytes: int, global_bytes: int) -> Races:
+    def of(kernel: Kernel, count: int, shared_bytes: int, global_bytes: int, spans: Spans | None = None) -> Races:
         assert len(kernel.body) < 1 << 19
         warps, word = kernel.threads // 32, narrowest(kernel)
         slots = Shadow(-(-shared_bytes // word), warps + 2), Shadow(-(-global_bytes // word), GLOBAL_SLOTS)
-        return Races(kernel, warps, Clocks(count), *slots, word)
+        return Races(kernel, warps, Clocks(count), *slots, word, spans)
 
     def by_threads(
         self, shared: bool, places: np.ndarray, nbytes: int, threads: np.ndarray, writes: bool, who: int = THREADS,
@@ -127,6 +139,8 @@ class Races:
         places: where each of these threads accesses so many bytes.  stored, found: [threads nbytes], what it stores
         and what is there.
         """
+        if not shared and self.spans is not None and self.spans.admit(places, nbytes, writes):
+            return None
         each = np.arange(max(1, nbytes // self.word))
         words = (places[:, None] // self.word + each).reshape(-1)
         warps = np.repeat(threads // 32, each.size)
@@ -151,6 +165,8 @@ class Races:
 
         words: of 4 bytes.  view: of the warp that began it, as it was then.
         """
+        if not shared and self.spans is not None and self.spans.admit(4 * words.reshape(-1), 4, writes):
+            return None
         parts = 4 // self.word
         given, words = words, (np.unique(words)[:, None] * parts + np.arange(parts)).reshape(-1)
         agents, moments = np.full(words.size, agent, np.int32), np.full(words.size, moment, np.int32)

@@ -21,6 +21,7 @@ from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Instruction, Kernel
 from emulated_cuda.races import Races
 from emulated_cuda.registers import SIGNED, UNSIGNED, same
+from emulated_cuda.spans import Spans
 from emulated_cuda.warp_ops import WarpOps
 
 MAP_BASE = 1 << 40
@@ -32,7 +33,7 @@ MOST_WATCHED = 1 << 11
 
 
 class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, Operations):
-    """The threads of blocks `first` to `first + count` of a launch.
+    """The threads of some blocks of a launch, by their numbers; of a cluster all, one after another.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
     chosen: the threads whose values are read and written, each for itself; None for all of them.
@@ -42,11 +43,11 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
 
     def __init__(
         self, kernel: Kernel, memory: np.ndarray, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
-        blocks: range, dynamic_bytes: int = 0, seed: int = 0, watched: bool = False,
-        symbols: Mapping[str, int] = MappingProxyType({}),
+        blocks: Sequence[int], dynamic_bytes: int = 0, seed: int = 0, watched: bool = False,
+        symbols: Mapping[str, int] = MappingProxyType({}), spans: Spans | None = None,
     ) -> None:  # fmt: skip
         """seed: of the order in which they take turns.  watched: whether races are looked for.  symbols: addresses of
-        the module's constants."""
+        the module's constants.  spans: what they may access of global memory, where that is known."""
         self.kernel, self.memory, self.blocks = kernel, memory, blocks
         self.count = len(blocks) * kernel.threads
         threads = np.arange(self.count)
@@ -68,7 +69,7 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
         self.unfenced = np.zeros(self.shared.size // 4, np.int32)
         self.races = None
         if watched:
-            self.races = Races.of(kernel, self.count // 32, self.shared.size, memory.size)
+            self.races = Races.of(kernel, self.count // 32, self.shared.size, memory.size, spans)
         self.by_turns = seed > 0 and (watched or any(i.op.startswith("ld.relaxed") for i in kernel.body))
         self.role = self.block if self.by_turns else threads % kernel.threads // 128
         groups = any(i.op.startswith("wgmma") for i in kernel.body)
@@ -86,7 +87,7 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
 
     def _special(self, threads: np.ndarray, grid: Sequence[int]) -> dict[str, np.ndarray]:
         width, cluster = self.kernel.threads, self.kernel.cluster
-        number = self.block + self.blocks.start
+        number = np.asarray(self.blocks)[self.block]
         values: dict[str, object] = {"%tid.x": threads % width, "%ntid.x": width, "%laneid": self.lane}
         values |= {"%cluster_ctarank": number % cluster, "%cluster_ctaid.x": number % cluster}
         values |= {f"%ctaid.{d}": n for d, n in zip("zyx", np.unravel_index(number, tuple(grid)[::-1]), strict=True)}

@@ -1,29 +1,32 @@
-"""Kernels at real sizes on the emulator of AMD's chips: some blocks of each, against float64."""
+"""Kernels at real sizes on the emulator of AMD's chips or the interpreter of PTX: some blocks, against float64."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from math import prod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fuzz.mutated.interpret import Unknown
 from real_sizes import memory
-from real_sizes.elements import Tensor
+from real_sizes.chains import Chains, Results
+from real_sizes.chips import Block, open_chip
+from real_sizes.elements import Place, Tensor
+from real_sizes.given import Given, Group, Kind
 from real_sizes.models import Case
 from real_sizes.reference import Kernel
 
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.compiled import counterpart_of
 from lispgpt.ir.mlir import ir, new_context
-from lispgpt.ir.structure import callee_of, kernel_functions, operations, shape_of, symbol_of
-from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.ir.structure import kernel_functions, shape_of, symbol_of
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
-from lispgpt.runtime.devices.amd_emulator.global_memory import Argument
-from lispgpt.runtime.devices.amd_emulator.machine import Machine
-from lispgpt.runtime.devices.amd_emulator.memory import Memory
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.steps import Launch
 
@@ -31,34 +34,50 @@ ELEMENTS = 12
 """Of what a kernel's blocks have written, so many are compared."""
 TOLERANCE = {"exact": 1e-4, "fast": 3e-2}
 """Of the largest of the elements that are compared; sums of thousands of terms of either sign."""
+SPLIT_OFF = "_write"
+"""How the names of kernels end that do a part of the one behind them."""
 HALF = 1.0 / 128
 """More of BF16 results."""
 
 
 @dataclass
 class Found:
-    """What came of a kernel.  how: "right", "wrong", "no reference", "fault" or "not modelled".  spills: bytes of
-    scratch memory of a thread."""
+    """What came of a kernel.  how: "right", "wrong", "no reference", "fault", "not modelled" or "too slow".  by: what
+    it was compared with, "float64" or "cpu".  spills: bytes of scratch memory of a thread, None where nobody knows.
+    """
 
     case: str
     kernel: str
     key: str
     how: str
     detail: str = ""
-    spills: int = 0
+    by: str = ""
+    spills: int | None = None
 
 
-def distinct(artifact: Artifact, text: str) -> Iterator[tuple[str, Launch]]:
-    """The launches of different kernels, each with what makes it different."""
+def distinct(artifact: Artifact, text: str) -> Iterator[tuple[str, Group]]:
+    """The launches of different kernels, with those of what was split off, and each with what makes it different."""
     bodies = _bodies(text)
     seen = set()
-    for launch in [launch for entry in artifact.plan.entries for launch in entry.launches]:
+    for group in _groups(artifact):
+        launch = group.main
         body = bodies.get(launch.kernel, launch.kernel)
         facts = (artifact.target, body, launch.grid, launch.block, [a.nbytes for a in launch.arguments])
         key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
         if key not in seen:
             seen.add(key)
-            yield key, launch
+            yield key, group
+
+
+def _groups(artifact: Artifact) -> Iterator[Group]:
+    for number, entry in enumerate(artifact.plan.entries):
+        before: list[Launch] = []
+        for launch in entry.launches:
+            if launch.kernel.endswith(SPLIT_OFF):
+                before.append(launch)
+            else:
+                yield Group(number, (*before, launch))
+                before = []
 
 
 def _bodies(text: str) -> dict[str, str]:
@@ -70,104 +89,139 @@ def _bodies(text: str) -> dict[str, str]:
     return found
 
 
+class TooSlow(Exception):
+    """An execution that takes longer than it is given."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """TooSlow after so many seconds of this process's time; never where it is 0."""
+
+    def end(*_: Any) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 class Artifacts:
-    """A compiled case whose kernels are run.  seed: of arguments and of the elements that are looked at."""
+    """A compiled case whose kernels are run.  seed: of arguments and of the elements that are looked at.  seconds: that
+    a kernel may take, 0 for any."""
 
-    def __init__(self, case: Case, folder: Path, seed: int) -> None:
-        self.case, self.seed = case, seed
+    def __init__(self, case: Case, folder: Path, seed: int, seconds: float = 0) -> None:
+        self.case, self.folder, self.seed, self.seconds = case, folder, seed, seconds
         self.artifact, self.text = case.compiled(folder)
-        self.code = CodeObject(self.artifact.code, case.target.partition(":")[2])
+        self.chip = open_chip(self.artifact)
         self.context = new_context()
+        self._chains: Chains | None = None
         with self.context:
-            module = ir.Module.parse(self.text[self.text.index("\n") :])
-            self.module, self.functions = module, {symbol_of(f): f for f in kernel_functions(module)}
-            self.callers = {callee_of(op): f for f in self.functions.values()
-                            for op in operations(f.regions[0].blocks[0]) if op.name == "func.call"}  # fmt: skip
+            self.module = ir.Module.parse(self.text[self.text.index("\n") :])
+            self.functions = {symbol_of(f): f for f in kernel_functions(self.module)}
 
-    def run(self, key: str, launch: Launch) -> Found:
+    def run(self, key: str, group: Group) -> Found:
         """Execute some blocks of a kernel, and compare what they write."""
-        found = Found(str(self.case), launch.kernel, key, "right")
-        found.spills = self.code.descriptor(launch.kernel).private_bytes
+        scratch = [self.chip.scratch(launch.kernel) for launch in group.launches]
+        found = Found(str(self.case), group.main.kernel, key, "right", spills=max(scratch, key=lambda n: n or 0))
         random = np.random.default_rng([self.seed, int(key, 16) & 0xFFFFFFFF])
-        name = launch.kernel
-        function = self.functions.get(name) or self.callers.get(name.rstrip("0123456789"))
         try:
-            if function is None or len(function.regions[0].blocks[0].arguments) != len(launch.arguments):
-                raise Unknown("another kernel has been made of it; not executed")
-            with self.context, np.errstate(all="ignore"):
-                found.how, found.detail = self._compared(function, launch, random)
+            with limited(self.seconds), self.context, np.errstate(all="ignore"):
+                self._compare(group, random, found)
         except Unknown as error:
             found.how, found.detail = "no reference", str(error)
         except KernelFault as error:
             found.how, found.detail = "fault", str(error)
         except NotModelled as error:
             found.how, found.detail = "not modelled", str(error)
+        except TooSlow:
+            found.how, found.detail = "too slow", f"more than {self.seconds} s"
         return found
 
-    def _compared(self, function: ir.Operation, launch: Launch, random: np.random.Generator) -> tuple[str, str]:
-        kinds = [(shape_of(a), str(a.type.element_type)) for a in function.regions[0].blocks[0].arguments]
-        arrays = [self._argument(random, kind, a.reads) for kind, a in zip(kinds, launch.arguments, strict=True)]
-        before = {n: a.copy() if launch.arguments[n].writes else a for n, a in enumerate(arrays)}
-        machine = Machine(self.code, Memory())
-        addresses = [machine.memory.add(array, f"argument {n}") for n, array in enumerate(arrays)]
-        touches = [Argument(at, a) for at, a in zip(addresses, launch.arguments, strict=True)]
-        machine.launch(launch.kernel, launch.grid, launch.block, np.array(addresses, np.uint64).tobytes(),
-                       launch.shared_bytes, blocks_of(launch.grid, random), touches)  # fmt: skip
-        worst, count = "", 0
-        for number, tensor in Kernel(function, before).results.items():
-            places = _written(machine, addresses[number], arrays[number], random)
-            if places:
-                count += len(places)
-                worst = worst or self._off(number, tensor, arrays[number], kinds[number], places)
-        return ("wrong", worst) if worst else ("right", f"{count} elements")
+    def _compare(self, group: Group, random: np.random.Generator, found: Found) -> None:
+        """With numbers of either sign, or, where those make none, such as roots of sums of squares, without signs."""
+        seed, count = int(random.integers(1 << 62)), 0
+        for signed in (True, False):
+            kinds, given, right = self._right(group, seed, signed, found)
+            stored = self._execute(group, given, random)
+            count, finite = 0, True
+            for number, at in right.items():
+                array, dtype = given.arrays[number], kinds[number][1]
+                whole = np.flatnonzero(stored[number].reshape(-1, array.itemsize).all(axis=1))
+                places = [np.unravel_index(int(place), array.shape) for place in _some(whole, random)]
+                if not places:
+                    continue
+                wanted = np.array([float(at(each)) for each in places])
+                got = np.array([float(memory.number(array[each], dtype)) for each in places])
+                known = np.isfinite(wanted)
+                finite, count = finite and bool(known.all()), count + int(known.sum())
+                if (bad := self._off(dtype, got[known], wanted[known])) is not None:
+                    where = [int(p) for p in places[np.flatnonzero(known)[bad]]]
+                    found.how = "wrong"
+                    found.detail = (
+                        f"argument {number} at {where}: {got[known][bad]:.8g} is not {wanted[known][bad]:.8g}"
+                    )
+                    return
+            if finite:
+                break
+        found.detail = f"{count} elements"
+        if not count:
+            raise Unknown("no number is known of what it writes")
 
-    def _off(self, number: int, tensor: Tensor, array: np.ndarray, kind: tuple[Any, str], places: list[int]) -> str:
-        """What an argument has wrong at some of its elements, "" where it is right."""
-        at = [np.unravel_index(place, kind[0]) for place in places]
-        right = np.array([float(tensor.at(tuple(np.asarray(p) for p in each))) for each in at])
-        got = np.array([float(_number(array[each], kind[1])) for each in at])
-        allowed = TOLERANCE[self.case.precision] + HALF * (kind[1] == "bf16")
-        off = np.abs(got - right) / max(np.abs(right).max(), 1e-30)
-        if (off <= allowed).all():
-            return ""
-        bad = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
-        return f"argument {number} at {[int(p) for p in at[bad]]}: {got[bad]:.8g} is not {right[bad]:.8g}"
+    def _execute(self, group: Group, given: Given, random: np.random.Generator) -> list[np.ndarray]:
+        """Run some blocks of a group's kernel behind all of what was split off it.  Which bytes of each of its
+        arguments have been stored."""
+        stored = [np.zeros(region.nbytes, bool) for region in given.regions]
+        for number, launch in enumerate(group.launches):
+            blocks = blocks_of(launch.grid, random) if launch is group.main else list(np.ndindex(*launch.grid))
+            marks = self.chip.run(launch, given.arena, given.places(number), blocks, random)
+            for (region, start), mark in zip(given.starts[number], marks, strict=True):
+                stored[region][start : start + mark.size] |= mark
+        return stored
 
-    def _argument(self, random: np.random.Generator, kind: tuple[Any, str], reads: bool) -> np.ndarray:
-        shape, dtype = kind
-        if reads:
-            return memory.argument(random, tuple(shape), dtype)
-        whole = np.full(prod(shape) * np.dtype(memory.DTYPES[dtype]).itemsize, 0xFF, np.uint8)
-        return whole.view(memory.DTYPES[dtype]).reshape(shape)
+    def _right(self, group: Group, seed: int, signed: bool, found: Found) -> tuple[list[Kind], Given, Results]:
+        """(what a group's arguments are, drawn, and what they should hold afterwards)."""
+        function = self.functions.get(group.main.kernel)
+        if function is not None and len(function.regions[0].blocks[0].arguments) <= len(group.main.arguments):
+            kinds = [(shape_of(a), str(a.type.element_type)) for a in function.regions[0].blocks[0].arguments]
+            with suppress(Unknown):
+                results = Kernel(function, Given(group, kinds, seed, signed).arrays).results
+                found.by = "float64"
+                return kinds, Given(group, kinds, seed, signed), {n: partial(_of_tensor, t) for n, t in results.items()}
+        found.by = "cpu"
+        if self._chains is None:
+            try:
+                self._chains = Chains(counterpart_of(self.case.request(self.folder)), self.functions)
+            except UserError as error:
+                raise Unknown(f"no counterpart: {error.message}") from error
+        return self._chains.right(group, seed)
+
+    def _off(self, dtype: str, got: np.ndarray, right: np.ndarray) -> int | None:
+        """Which of some elements is the furthest off, if any is wrong."""
+        allowed = TOLERANCE[self.case.precision] + HALF * (dtype == "bf16")
+        off = np.abs(got - right) / max(np.abs(right).max(initial=0), 1e-30)
+        off[got == right] = 0
+        return None if (off <= allowed).all() else int(np.argmax(np.where(np.isnan(off), np.inf, off)))
 
 
-def _number(bits: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "bf16":
-        return (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
-    return np.asarray(bits)
+def _of_tensor(tensor: Tensor, place: Place) -> Any:
+    return tensor.at(tuple(np.asarray(part) for part in place))
 
 
-def blocks_of(grid: tuple[int, int, int], random: np.random.Generator) -> list[tuple[int, int, int]]:
-    """The first, the last and one between."""
-    found = [(0, 0, 0), tuple(int(random.integers(n)) for n in grid), tuple(n - 1 for n in grid)]
+def blocks_of(grid: Block, random: np.random.Generator) -> list[Block]:
+    """The first, the last, the last along each dimension, and one between."""
+    last = [n - 1 for n in grid]
+    edges = [tuple(n if a == axis else 0 for a, n in enumerate(last)) for axis in range(3)]
+    found = [(0, 0, 0), tuple(int(random.integers(n)) for n in grid), tuple(last), *edges]
     return list(dict.fromkeys(found))  # type: ignore[arg-type]
 
 
-def _written(machine: Machine, address: int, array: np.ndarray, random: np.random.Generator) -> list[int]:
-    """Elements, by number, that the launch has written whole."""
-    watched = machine.watched
-    assert watched is not None
-    number = watched.piece(address, address + array.nbytes)
-    if number < 0 or not watched.written[number]:
-        return []
-    start = int(watched.first[number]) + (address - int(watched.starts[number])) // watched.grain
-    marks = watched.shadow.written[start : start + array.nbytes // watched.grain] > 0
-    if array.itemsize >= watched.grain:
-        marks = marks.reshape(array.size, -1).all(axis=1)
-    else:
-        marks = marks.repeat(watched.grain // array.itemsize)
-    written = np.flatnonzero(marks)
-    if written.size > ELEMENTS:
-        chosen = random.choice(written.size, ELEMENTS - 2, replace=False)
-        written = np.concatenate([written[:1], written[np.sort(chosen)], written[-1:]])
-    return written.tolist()  # type: ignore[no-any-return]
+def _some(whole: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """The first and the last of some elements by number, and a few between."""
+    if whole.size <= ELEMENTS:
+        return whole
+    chosen = np.sort(random.choice(whole.size, ELEMENTS - 2, replace=False))
+    return np.concatenate([whole[:1], whole[chosen], whole[-1:]])

@@ -15,23 +15,25 @@ from lispgpt.compiler.folders import PROGRAMS, programs
 from lispgpt.runtime.plan.artifact import Artifact
 
 HERE = Path(__file__).resolve().parent
-LAYERS, CONTEXT = 2, 128
+LAYERS, CONTEXT = 2, 1024
 """Of each model here: enough for kernels of a first layer, of others and of what is behind the last."""
 NAMES = {
     "vocabulary": "vocab", "heads": "heads", "kv_heads": "kv-heads", "width": "width", "hidden": "hidden",
     "head_width": "head-width", "tied": "tied-head", "experts": "experts", "used": "top", "window": "window",
     "state": "states",
 }  # fmt: skip
-PLAIN = {"gpt2": "gpt2.lisp"}
-"""Programs of kinds that are not named after their file."""
+PLAIN, TRAINED = {"gpt2": "gpt2.lisp"}, "gpt2_train.lisp"
+"""Programs of kinds that are not named after their file, and the one that is trained."""
 ENTRIES: Mapping[str, Mapping[str, Any]] = {
-    "one": {"entries": ("decode-greedy",)},
-    "drawn": {"entries": ("decode-drawn",)},
     "two": {"entries": ("decode-greedy",), "batch": 2},
     "eight": {"entries": ("decode-greedy",), "batch": 8},
     "sixty-four": {"entries": ("decode-greedy",), "batch": 64},
-    "prompt": {"entries": ("prefill",), "longest": 64},
+    "drawn": {"entries": ("decode-drawn",), "batch": 8},
+    "prompt": {"entries": ("prefill",), "longest": 512},
+    "training": {"entries": ("train",), "inputs": {"train": {"tokens": (4, 128), "targets": (4, 128)}}},
 }
+"""What is compiled of a model.  Steps of several sequences come with the step of one, prompts in chunks of all sizes,
+and the training step is that of gpt2_train.lisp at the model's sizes."""
 WEIGHTS = ("bf16", "int8", "q8_0", "q4_0", "q4_k")
 
 
@@ -39,6 +41,18 @@ WEIGHTS = ("bf16", "int8", "q8_0", "q4_0", "q4_k")
 def sizes() -> dict[str, dict[str, Any]]:
     """Known models by name."""
     return {each["name"]: each for each in json.loads((HERE / "sizes.json").read_text())}
+
+
+def _source(kind: str) -> Path:
+    """The program of a kind of model."""
+    return PROGRAMS / PLAIN[kind] if kind in PLAIN else programs()[kind]
+
+
+def _settings(source: Path) -> set[str]:
+    """The names that a program's first `config` has, and those that it requires."""
+    text = source.read_text(encoding="utf-8")
+    found = set(re.findall(r"[\w-]+", text[text.index("(config") :].split("\n(", 1)[0]))
+    return found.union(*(_settings(source.parent / name) for name in re.findall(r'\(require "(.*?)"\)', text)))
 
 
 @dataclass(frozen=True)
@@ -54,16 +68,30 @@ class Case:
     def __str__(self) -> str:
         return f"{self.model} {self.target} {self.entry} {self.weights} {self.precision}"
 
+    @property
+    def command(self) -> str:
+        """What runs it by itself."""
+        given = f"--models {self.model} --targets {self.target} --entries {self.entry} --weights {self.weights}"
+        return f"python tests/real_sizes/run.py {given} --precisions {self.precision}"
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is such a thing: training is of weights that are numbers, of models with attention."""
+        return self.entry != "training" or (self.weights == "bf16" and sizes()[self.model]["heads"] > 0)
+
     def request(self, folder: Path) -> Request:
         """folder: where a program may be written."""
         size = sizes()[self.model]
-        source = PROGRAMS / PLAIN[size["kind"]] if size["kind"] in PLAIN else programs()[size["kind"]]
+        source = PROGRAMS / TRAINED if self.entry == "training" else _source(size["kind"])
         text = source.read_text(encoding="utf-8")
-        known = set(re.findall(r"[\w-]+", text[text.index("(config") :].split("\n(", 1)[0]))
+        known = _settings(source)
         given = {NAMES[key]: value for key, value in size.items() if key in NAMES and NAMES[key] in known}
+        if self.entry == "training":
+            given |= {"heads": size["width"] // size["head_width"]}
         if not given.get("heads", 1):
             given = {name: value for name, value in given.items() if not name.endswith(("heads", "head-width"))}
-        given |= {"layers": LAYERS, "context": CONTEXT, "weight-type": self.weights}
+        given |= {"layers": LAYERS, "context": CONTEXT}
+        given |= {"weight-type": self.weights} if "weight-type" in known else {}
         if "kind" in known and "(kind" not in text:
             given |= {"kind": size["kind"]} if f'"{size["kind"]}"' in text else {}
         program = source

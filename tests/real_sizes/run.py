@@ -1,10 +1,11 @@
 """Kernels at the sizes of known models: compiled, some blocks of each executed, and compared with float64.
 
     python tests/real_sizes/run.py [--models M…] [--targets T…] [--entries E…] [--weights W…] [--precisions P…]
-                                   [--part I/N] [--seed S] [--to FILE]
+                                   [--part I/N] [--shuffle] [--seed S] [--seconds N] [--minutes N] [--to FILE]
+    python tests/real_sizes/run.py --table FILE…
 
 Each kernel, by its text and sizes, runs once; FILE has a line of JSON for each, and what is in it is not run again.  At
-the end a table says how many there were of each outcome.
+the end a table in Markdown says how many there were of each outcome.
 """
 
 from __future__ import annotations
@@ -16,44 +17,81 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
+from random import Random
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from real_sizes.kernels import Artifacts, Found, distinct
 from real_sizes.models import ENTRIES, WEIGHTS, Case, sizes
+from real_sizes.table import BAD, table
 
 from lispgpt.base.errors import UserError
 
-TARGETS = ("rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201")
+TARGETS = ("rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201", "cuda:sm_80", "cuda:sm_90a")
+PRECISIONS = ("exact", "fast")
+BEGUN = "begun"
 
 
 def main() -> int:
     options = _options()
-    known = [json.loads(line) for line in options.to.read_text().splitlines()] if options.to.exists() else []
-    done, keys = {each["case"] for each in known if each["kernel"] == ""}, {each["key"] for each in known}
+    if options.table:
+        print(table([each for path in options.table for each in _read(path)]))
+        return 0
+    known = _read(options.to)
+    keys, end = {each["key"] for each in known}, time.monotonic() + 60 * options.minutes
+    with options.to.open("a") as file, tempfile.TemporaryDirectory() as folder:
+
+        def tell(found: Found) -> None:
+            print(json.dumps(asdict(found)), file=file, flush=True)
+            known.append(asdict(found))
+            if found.how in BAD:
+                print(f"{found.case}: {found.kernel}: {found.how}: {found.detail}", flush=True)
+
+        for name, began in _unfinished(known).items():
+            if began > 1:
+                tell(Found(name, "?", "", "failed", "the process that ran it ended twice"))
+                tell(Found(name, "", "", "done"))
+        done = {each["case"] for each in known if each["how"] == "done"}
+        for case in _cases(options):
+            if str(case) not in done and time.monotonic() < end:
+                tell(Found(str(case), "", "", BEGUN))
+                for found in outcomes(case, Path(folder), options.seed, keys, options.seconds):
+                    tell(found)
+    print(table(known))
+    return any(each["how"] in BAD for each in known)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _unfinished(known: list[dict[str, Any]]) -> dict[str, int]:
+    """How often cases have begun that have not ended."""
+    done = {each["case"] for each in known if each["how"] == "done"}
+    return Counter(each["case"] for each in known if each["how"] == BEGUN and each["case"] not in done)
+
+
+def _cases(options: argparse.Namespace) -> list[Case]:
+    """Those of this process, in order or shuffled."""
     whole = [Case(*each) for each in product(options.models, options.targets, options.entries, options.weights,
                                              options.precisions)]  # fmt: skip
+    whole = [case for case in whole if case.is_one]
+    if options.shuffle:
+        Random(options.seed).shuffle(whole)
     part, parts = map(int, options.part.split("/"))
-    with options.to.open("a") as file, tempfile.TemporaryDirectory() as folder:
-        for case in whole[part::parts]:
-            if str(case) not in done:
-                for found in outcomes(case, Path(folder), options.seed, keys):
-                    print(json.dumps(asdict(found)), file=file, flush=True)
-                    known.append(asdict(found))
-                    if found.how in ("wrong", "fault", "failed"):
-                        print(f"{found.case}: {found.kernel}: {found.how}: {found.detail}", flush=True)
-    table(known)
-    return any(each["how"] in ("wrong", "fault", "failed") for each in known)
+    return whole[part::parts]
 
 
-def outcomes(case: Case, folder: Path, seed: int, keys: set[str]):
+def outcomes(case: Case, folder: Path, seed: int, keys: set[str], seconds: float = 0) -> Iterator[Found]:
     """What comes of a case's kernels that are not among the keys, and at last of the case itself."""
     start = time.monotonic()
     try:
-        made = Artifacts(case, folder, seed)
+        made = Artifacts(case, folder, seed, seconds)
         for key, launch in distinct(made.artifact, made.text):
             if key not in keys:
                 keys.add(key)
@@ -61,19 +99,8 @@ def outcomes(case: Case, folder: Path, seed: int, keys: set[str]):
     except UserError as error:  # blocks that do not divide the rows
         yield Found(str(case), "?", "", "refused", error.message[:300])
     except Exception as error:  # the tool goes on with others
-        yield Found(str(case), "?", "", "failed", "".join(traceback.format_exception_only(error)).strip()[:500])
+        yield Found(str(case), "?", "", "failed", "".join(traceback.format_exception(error))[-900:])
     yield Found(str(case), "", "", "done", f"{time.monotonic() - start:.1f} s")
-
-
-def table(known: list[dict]) -> None:
-    """How many kernels of each target had which outcome, and how many bytes of scratch."""
-    counts = Counter((each["case"].split()[1], each["how"]) for each in known if each["kernel"])
-    spilled = Counter(each["case"].split()[1] for each in known if each["spills"])
-    for target in dict.fromkeys(target for target, _ in counts):
-        mine = {how: count for (t, how), count in counts.items() if t == target}
-        compiled = sum(mine.values())
-        print(f"{target}: {compiled} kernels, {', '.join(f'{n} {how}' for how, n in mine.items())}, "
-              f"{spilled[target]} with spills")  # fmt: skip
 
 
 def _options() -> argparse.Namespace:
@@ -82,10 +109,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--targets", nargs="*", default=list(TARGETS))
     parser.add_argument("--entries", nargs="*", default=list(ENTRIES))
     parser.add_argument("--weights", nargs="*", default=list(WEIGHTS))
-    parser.add_argument("--precisions", nargs="*", default=["exact", "fast"])
+    parser.add_argument("--precisions", nargs="*", default=list(PRECISIONS))
     parser.add_argument("--part", default="0/1", help="I/N: every N-th case from the I-th on")
+    parser.add_argument("--shuffle", action="store_true", help="in an order by the seed")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60, help="that a kernel may take")
+    parser.add_argument("--minutes", type=float, default=1e6, help="after which no case is begun")
     parser.add_argument("--to", type=Path, default=Path("real_sizes.jsonl"))
+    parser.add_argument("--table", nargs="*", type=Path, help="print the table of what such files have")
     return parser.parse_args()
 
 
