@@ -248,3 +248,19 @@ def test_signing_reads_what_the_artifact_names_alone(saved: Path, tmp_path: Path
     with zipfile.ZipFile(path) as archive:
         assert "bomb" not in archive.namelist() and archive.read("signature.json") == b"{}"
     assert load_artifact(path).code == load_artifact(saved).code
+
+
+def test_signing_copies_no_more_than_a_file_has(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "again.lgpt"
+    path.write_bytes(saved.read_bytes())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("source/a", bytes(1 << 16))
+        same = archive.getinfo("source/a")
+        for number in range(20):
+            again = zipfile.ZipInfo(f"source/{number}")
+            again.header_offset, again.CRC = same.header_offset, same.CRC
+            again.file_size = again.compress_size = 1 << 16
+            archive.filelist.append(again)
+        archive._didModify = True  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="its files have more bytes than it has"):
+        attach_signature(path, b"{}")

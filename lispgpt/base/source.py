@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ class Source:
     _line_starts: list[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        starts = [0] + [i + 1 for i, c in enumerate(self.text) if c == "\n"]
+        starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
         object.__setattr__(self, "_line_starts", starts)
         object.__setattr__(self, "name", self.name.encode(errors="backslashreplace").decode())
 

@@ -19,13 +19,14 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.base.reading import check_ordinary
 from lispgpt.runtime.tokenizers import Tokenizer
+from lispgpt.runtime.tokenizers.pieces import MOST_AT_ONCE, end_of_piece, pieces_of
 
 SUFFIXES = (".txt", ".md", ".jsonl")
 PIECE_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28
 """Bytes of a document in JSON lines."""
-_AFTER_LINES = "/"
-"""What GPT-4o's pattern takes together with a line's end before it."""
+LONGEST_WORD = MOST_AT_ONCE // 2
+"""Characters without a line's end or a space between words."""
 STANDARD_INPUT = Path("-")
 """Stands for what is piped into a command, which is one document."""
 
@@ -51,7 +52,7 @@ def pieces(files: Sequence[Path]) -> Iterator[tuple[str, bool]]:
     """The documents' text in pieces of about a megabyte, and whether each piece begins a document.
 
     Pieces end where a line does, or else a word, with no other white space beside, so that byte-level tokenizers make
-    of them what they make of the whole.
+    of them what they make of the whole; only what goes on for LONGEST_WORD without such a place is parted anywhere.
     """
     for path in files:
         try:
@@ -83,31 +84,13 @@ def _whole(file: BinaryIO) -> Iterator[tuple[str, bool]]:
     decoder, held, begins = codecs.getincrementaldecoder("utf-8")(), "", True
     while read := file.read(PIECE_BYTES):
         held += decoder.decode(read)
-        cut = _end_of_piece(held)
+        cut = end_of_piece(held) or (len(held) if len(held) > LONGEST_WORD else 0)
         if cut:
             yield held[:cut], begins
             held, begins = held[cut:], False
     held += decoder.decode(b"", final=True)
     if held:
         yield held, begins
-
-
-def _end_of_piece(text: str) -> int:
-    """How much of a text that goes on can be encoded for itself; 0 where nothing can.
-
-    That ends after a line's end that is the only white space between two characters, or where no line ends so, as in
-    texts whose lines end in two characters, before the only space between two letters.  Of more white space, GPT-2's
-    pattern leaves the last character to what follows, and others' do not.
-    """
-    end = len(text) - 1
-    while (end := text.rfind("\n", 1, end)) > 0:
-        if not text[end - 1].isspace() and not text[end + 1].isspace() and text[end + 1] not in _AFTER_LINES:
-            return end + 1
-    end = len(text) - 1
-    while (end := text.rfind(" ", 1, end)) > 0:
-        if text[end - 1].isalpha() and text[end + 1].isalpha():
-            return end
-    return 0
 
 
 def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[str, bool]]:
@@ -125,4 +108,13 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[str, bool]]:
         if not isinstance(text, str):
             raise UserError(f"{path}, line {number}: neither a string nor an object whose `text` is one")
         if text:
-            yield text, True
+            yield from _parts(text)
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """A whole document in pieces."""
+    begins = True
+    for piece in pieces_of(text):
+        for start in range(0, len(piece), LONGEST_WORD):
+            yield piece[start : start + LONGEST_WORD], begins
+            begins = False

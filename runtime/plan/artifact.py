@@ -170,11 +170,13 @@ def attach_signature(path: Path, signature: bytes) -> None:
         return
     with replacing(Path(path)) as file, zipfile.ZipFile(path) as old, zipfile.ZipFile(file, "w") as archive:
         names = {MANIFEST, *_named(parse_json(path / MANIFEST, old.read(MANIFEST)))}
-        for info in old.infolist():
-            if info.filename in names or info.filename.startswith("source/"):
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
-                    raise UserError(f"{path} is damaged: its {info.filename} is packed, which artifacts are not")
-                archive.writestr(zipfile.ZipInfo(info.filename), old.read(info))
+        kept = [info for info in old.infolist() if info.filename in names or info.filename.startswith("source/")]
+        if sum(info.file_size for info in kept) > path.stat().st_size:
+            raise UserError(f"{path} is damaged: its files have more bytes than it has")
+        for info in kept:
+            if info.compress_type != zipfile.ZIP_STORED:
+                raise UserError(f"{path} is damaged: its {info.filename} is packed, which artifacts are not")
+            archive.writestr(zipfile.ZipInfo(info.filename), old.read(info))
         archive.writestr(zipfile.ZipInfo(SIGNATURE), signature)
 
 

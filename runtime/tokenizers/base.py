@@ -21,6 +21,7 @@ import codecs
 from abc import ABC, abstractmethod
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.tokenizers.pieces import MOST_AT_ONCE, pieces_of
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -34,7 +35,8 @@ class Tokenizer(ABC):
     size: every id is below it.  end_of_text: the id that ends a text, where there is one.  other_ends: more ids that
     end one, such as a turn's in a conversation.  start: the ids that every text begins with (none for GPT-2, one for
     Llama).  special: the texts that stand for one token each, which says something of the text around it, such as where
-    a turn ends.  added: other texts that are one token wherever they stand.
+    a turn ends.  added: other texts that are one token wherever they stand.  parts: whether a text's pieces (see
+    `pieces`) make the tokens of the whole.
     """
 
     size: int
@@ -43,6 +45,7 @@ class Tokenizer(ABC):
     start: tuple[int, ...] = ()
     special: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    parts: bool = False
 
     @abstractmethod
     def encode_valid(self, text: str) -> list[int]:
@@ -57,12 +60,20 @@ class Tokenizer(ABC):
         return None
 
     def encode(self, text: str) -> list[int]:
-        """A text's token ids; UserError for text that is not Unicode (lone surrogates, from undecodable bytes)."""
+        """A text's token ids; UserError for text that is not Unicode (lone surrogates, from undecodable bytes), and
+        where more than MOST_AT_ONCE characters have to be encoded at once."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise UserError(f"the text is not valid UTF-8 at character {error.start}") from error
-        return self.encode_valid(text)
+        if len(text) <= MOST_AT_ONCE:
+            return self.encode_valid(text)
+        pieces = list(pieces_of(text)) if self.parts else [text]
+        longest = max(map(len, pieces))
+        if longest > MOST_AT_ONCE:
+            what = "has a word of" if self.parts else "has"
+            raise UserError(f"the text {what} {longest:,} characters, and at most {MOST_AT_ONCE:,} are encoded at once")
+        return [token for piece in pieces for token in self.encode_valid(piece)]
 
     @property
     def ends(self) -> frozenset[int]:

@@ -6,7 +6,7 @@ merges but a score for each token: of two tokens that stand together, those are 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from lispgpt.runtime.tokenizers.words import DIGITS, RULES, STARTING, WHOLE_FIRS
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 KEY = "tokenizer.ggml."
+
+LONGEST, MOST_MERGES = 256, 1 << 21
+"""Characters of a token that SentencePiece's ways join, and of these ways: Gemma's have 31, and 580,000."""
 
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "</s>")
 
@@ -91,19 +94,28 @@ def _merges(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What joins to each token, the tokens of the best scores first, and of each the joints of the first tokens."""
     kinds = data.get("token_type") or [NORMAL] * len(data["tokens"])
     ids = {t: n for n, t in enumerate(data["tokens"]) if kinds[n] in (NORMAL, USER_DEFINED)}
+    longest = max((len(token) for token in ids if kinds[ids[token]] == NORMAL), default=0)
+    if longest > LONGEST:
+        raise ValueError(f"a token has {longest:,} characters, and at most {LONGEST} are joined to one")
     scores = data.get("scores") or [-float(number) for number in range(len(data["tokens"]))]
-    lengths = set(map(len, ids))
-    ranked = sorted(ids, key=lambda token: (-scores[ids[token]], ids[token]))
-    return [
-        pair for token in ranked for pair in sorted(_pairs(token, ids, lengths), key=lambda p: (ids[p[0]], ids[p[1]]))
-    ]
+    spelled, lengths = {token: token for token in ids}, sorted(set(map(len, ids)))
+    merges: list[tuple[str, str]] = []
+    for token in sorted(ids, key=lambda token: (-scores[ids[token]], ids[token])):
+        if len(token) <= LONGEST:  # a longer one that users defined is found whole
+            merges += sorted(_pairs(token, spelled, lengths), key=lambda p: (ids[p[0]], ids[p[1]]))
+        if len(merges) > MOST_MERGES:
+            raise ValueError(f"its tokens can be joined in more than {MOST_MERGES:,} ways")
+    return merges
 
 
-def _pairs(token: str, ids: Mapping[str, int], lengths: Collection[int]) -> Iterator[tuple[str, str]]:
-    """lengths: of the tokens that there are."""
-    for cut in range(1, len(token)):
-        if cut in lengths and len(token) - cut in lengths and token[:cut] in ids and token[cut:] in ids:
-            yield token[:cut], token[cut:]
+def _pairs(token: str, spelled: Mapping[str, str], lengths: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """spelled: each token as the one text that all merges share.  lengths: of the tokens that there are."""
+    for cut in lengths:
+        if cut >= len(token):
+            return
+        left, right = spelled.get(token[:cut]), spelled.get(token[cut:])
+        if left is not None and right is not None:
+            yield left, right
 
 
 def _add_special(library: Library, data: Mapping[str, Any]) -> None:

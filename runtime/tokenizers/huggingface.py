@@ -100,6 +100,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._bytes = {character: byte for byte, character in enumerate(byte_alphabet())}
         self.size = max(library.get_vocab().values(), default=-1) + 1
         self._byte_level = byte_level
+        self.parts = byte_level and library.encode("a", add_special_tokens=False).tokens == ["a"]  # and no space before
         named = [token for name in _ENDS if (token := library.token_to_id(name)) is not None]
         ends = tuple(ends or named[:1])
         self.end_of_text = ends[0] if ends else None

@@ -62,6 +62,8 @@ def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:
 class LlmcTokenizer(Tokenizer):
     """A table of byte strings whose ids are merge ranks."""
 
+    parts = True
+
     def __init__(self, pieces: Sequence[bytes], end_of_text: int | None) -> None:
         self._pieces = pieces
         self.size = len(pieces)

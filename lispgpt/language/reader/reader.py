@@ -17,6 +17,8 @@ from lispgpt.base.source import Source, Span
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector
 
 DEEPEST_NESTING = 200
+MOST_TOKENS = 1_000_000
+"""Names, numbers, texts and brackets of one file; more are data, and belong into arrays and weights."""
 
 _CLOSERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _BRACKETS = {"LPAR": "(", "LSQB": "[", "LBRACE": "{", "RPAR": ")", "RSQB": "]", "RBRACE": "}"}
@@ -39,7 +41,7 @@ def _read(name: str, text: str) -> tuple[Form, ...]:
     source = Source(name, text)
     try:
         tree = _parser().parse(source.text)
-    except _BracketError as error:
+    except _TokenError as error:
         raise UserError(error.message, Span(source, error.start, error.start + 1)) from None
     except lark.exceptions.UnexpectedCharacters as error:
         raise _bad_character(source, error.pos_in_stream or 0) from None
@@ -54,7 +56,7 @@ def _read(name: str, text: str) -> tuple[Form, ...]:
     return ()
 
 
-class _BracketError(Exception):
+class _TokenError(Exception):
     def __init__(self, message: str, start: int) -> None:
         super().__init__(message)
         self.message = message
@@ -69,7 +71,11 @@ class _MatchBrackets:
     def process(self, tokens: Iterable[lark.Token]) -> Iterator[lark.Token]:
         open_brackets: list[lark.Token] = []
         prefixes = 0
-        for token in tokens:
+        for number, token in enumerate(tokens):
+            if number >= MOST_TOKENS:
+                raise _TokenError(
+                    f"a file has at most {MOST_TOKENS:,} names, numbers and brackets", token.start_pos or 0
+                )
             prefixes = prefixes + 1 if token.type in ("QUOTE", "QUASIQUOTE", "UNQUOTE", "SPLICE") else 0
             if token.type in _CLOSERS:
                 open_brackets.append(token)
@@ -77,20 +83,20 @@ class _MatchBrackets:
                 _close(open_brackets, token)
             if len(open_brackets) + prefixes > DEEPEST_NESTING:
                 message = f"brackets are nested deeper than {DEEPEST_NESTING} levels; split this up with `def` or `let`"
-                raise _BracketError(message, token.start_pos or 0)
+                raise _TokenError(message, token.start_pos or 0)
             yield token
         if open_brackets:
             opened = open_brackets[-1]
-            raise _BracketError(f"this `{opened}` is never closed", opened.start_pos or 0)
+            raise _TokenError(f"this `{opened}` is never closed", opened.start_pos or 0)
 
 
 def _close(open_brackets: list[lark.Token], token: lark.Token) -> None:
     if not open_brackets:
-        raise _BracketError(f"this `{token}` closes nothing", token.start_pos or 0)
+        raise _TokenError(f"this `{token}` closes nothing", token.start_pos or 0)
     opened = open_brackets.pop()
     wanted = _CLOSERS[opened.type]
     if token.type != wanted:
-        raise _BracketError(
+        raise _TokenError(
             f"this `{token}` meets the `{opened}` of line {opened.line}, which wants `{_BRACKETS[wanted]}`",
             token.start_pos or 0,
         )
