@@ -26,5 +26,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext lispgpt`: `%lisp` and `%%lisp`, and a bar for training (see `lispgpt.notebook`)."""
+    import_module("lispgpt.notebook.magics").load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

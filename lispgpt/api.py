@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.folders import cache_folder, trusted_keys
+from lispgpt.base.folders import own_cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT, PRECISIONS
-from lispgpt.compiler.cache import Cache
-from lispgpt.compiler.compiled import artifact_of
+from lispgpt.compiler.cache import Cache, folder_for
+from lispgpt.compiler.compiled import Declared, artifact_of, checked
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import compiled_target, matching_artifact, running_target
 from lispgpt.compiler.request import Request
@@ -67,7 +67,7 @@ def compile(
     target, settings = compiled_target(target), _settings(settings, context)
     more = (_path(pipeline), _batch(batch))
     artifact = artifact_of(Request(found.program, target, settings, found.config, *more, **given))  # type: ignore[arg-type]
-    remember(cache_folder({}), artifact)
+    remember(own_cache_folder(), artifact)
     return artifact
 
 
@@ -84,7 +84,7 @@ def load(
     precision: str = EXACT,
     tokenizer: str | Path | None = None,
     threads: int | None = None,
-    cache: str | Path | None = None,
+    cache: str | Path | bool | None = True,
     check: bool = False,
     trust: bool = False,
     keys: str | Path | None = None,
@@ -95,8 +95,11 @@ def load(
     model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
     installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
     for.  tokenizer: a file; by default the one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps
-    what was compiled; None keeps nothing.  check: hold every launch to what it says it reads and writes (on a CPU,
-    slow).
+    what was compiled; by default the command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None keeps nothing.  check:
+    hold every launch to what it says it reads and writes (on a CPU, slow).
+
+    UserError where the program is wrong: its forms are evaluated, and each of its own entries once whose sizes are
+    known, unless that was compiled before.
 
     An artifact is code that runs with the caller's rights: UserError for one that was neither compiled here nor signed
     with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
@@ -105,14 +108,16 @@ def load(
     given = find_given(program, checkpoint)
     if given.checkpoint is not None and given.checkpoint.notice:
         warnings.warn(given.checkpoint.notice, stacklevel=2)
-    path = given.program
+    path, folder = given.program, folder_for(cache)
+    kept = None if folder is None else Cache(folder)
     source: Request | Artifact
+    about: Declared | None = None
     if given.artifact is not None:
         source = matching_artifact(path, given.artifact, given.checkpoint)
         if _precision(precision) not in (EXACT, source.precision):
             raise UserError(f"{path} was compiled with precision {source.precision!r}")
         if not trust:
-            folders = [cache_folder({})] if cache is None else [cache_folder({}), Path(cache)]
+            folders = [own_cache_folder(), *([folder] if folder else [])]
             check_trusted(source, path, folders, trusted_keys({}) if keys is None else Path(keys))
     else:
         sizes = _shapes(shapes)
@@ -120,9 +125,10 @@ def load(
         settings, rounding = _settings(settings, context), _precision(precision)
         more = (_path(pipeline), _batch(batch), sizes)
         source = Request(path, chip, settings, given.config, *more, precision=rounding)
-    kept = None if cache is None else Cache(Path(cache))
+        about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)
-    return Model(source, given.checkpoint, found, cache=kept, device=target, threads=threads, check=check)
+    chosen: dict[str, Any] = {"cache": kept, "device": target, "threads": threads, "check": check}
+    return Model(source, given.checkpoint, found, declared=about, **chosen)
 
 
 def _settings(given: Mapping[str, Any] | None, context: int | None) -> dict[str, Any]:

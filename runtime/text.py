@@ -117,6 +117,22 @@ class Text:
         """Go on no more: what was held back of the text."""
         return self._continuation.end()
 
+    def __repr__(self) -> str:
+        more = f"ended by {self.ended}" if self.ended else "more comes as it is iterated over"
+        return f"<Text of {len(self.tokens)} new tokens, {more}: {self.text!r}>"
+
+    def __str__(self) -> str:
+        """All of the text, which is made up to its end."""
+        for _ in self:
+            continue
+        return self.text or " ".join(map(str, self.tokens))
+
+    def _ipython_display_(self) -> None:
+        """Notebooks show the text as it comes."""
+        for piece in self:
+            print(piece, end="", flush=True)
+        print()
+
     def __iter__(self) -> Iterator[str]:
         return self
 

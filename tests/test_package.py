@@ -185,6 +185,24 @@ def test_distributions_are_the_same_to_the_byte(distributions: tuple[Path, Path]
         assert one.name == other.name and one.read_bytes() == other.read_bytes()
 
 
+def test_a_folder_of_the_same_name_does_not_hide_an_editable_install(
+    distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """As one sees it who starts Python beside the clone, or in a folder whose files are about lispgpt."""
+    made = "import sys\nsys.path.insert(0, 'tools')\nimport build_backend\nbuild_backend.build_editable(sys.argv[1])"
+    checkout = distributions[0].parent.parent / "checkout"
+    checked([sys.executable, "-c", made, tmp_path / "site"], cwd=checkout)
+    (wheel,) = (tmp_path / "site").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "lispgpt").mkdir()
+    code = f"import site\nsite.addsitedir({str(tmp_path / 'site')!r})\nimport lispgpt\nprint(lispgpt.__file__)"
+    assert (
+        checked([sys.executable, "-S", "-c", code], cwd=tmp_path, env=WITHOUT_LISPGPT)
+        == f"{checkout}/lispgpt/__init__.py\n"
+    )
+
+
 def test_what_is_installed_runs_folders_files_artifacts_bench_and_training(installed: Installed) -> None:
     assert installed.lispgpt("--version").startswith("lispgpt, version")
     use(installed)

@@ -81,6 +81,21 @@ def test_a_notebook_feels_nothing_of_it(made: Path) -> None:
                     assert result["batch"][prompt - 1][:12] == alone.tokens
 
 
+def test_a_folder_of_the_same_name_where_it_works_is_none_of_its_business(tmp_path: Path) -> None:
+    """Interpreters that a process with threads starts import what that process has imported."""
+    (tmp_path / "lispgpt").mkdir()
+    (tmp_path / "lispgpt" / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    (tmp_path / "twice.lisp").write_text("(require nn)\n(entry twice [(x [4] f32)] {:y (* x 2.0)})")
+    code = (
+        f"import sys, os, threading\nsys.path.insert(0, {str(EXAMPLES.parent)!r})\nimport lispgpt\n"
+        "lispgpt.compile, sys.path.insert(0, '')\nos.chdir(sys.argv[1])\n"
+        "waiting = threading.Event()\nthreading.Thread(target=waiting.wait).start()\n"
+        "try: print(lispgpt.load('twice.lisp').run('twice', x=[1, 2, 3, 4])['y'].tolist())\nfinally: waiting.set()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout == "[2.0, 4.0, 6.0, 8.0]\n", done.stderr
+
+
 def test_logits_are_those_of_every_position(made: Path) -> None:
     tokens = [5, 9, 200, 17, 3, 3, 250, 1, 0, 7, 8, 9, 10, 11, 12, 13, 14, 15, 299]
     with lispgpt.load(GPT2, made / "small.bin") as model:

@@ -19,7 +19,6 @@ from typing import Any
 
 from setuptools import build_meta
 from setuptools.build_meta import (  # what a build front end asks a back end for
-    build_editable,
     get_requires_for_build_editable,
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
@@ -50,6 +49,17 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     shutil.rmtree(Path("build", "lib"), ignore_errors=True)  # an earlier wheel's files would be in this one
     os.environ.setdefault("SOURCE_DATE_EPOCH", str(EARLIEST))
     made: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return made
+
+
+def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    """Make a wheel that leads to this folder; its file's name.
+
+    The folder comes onto Python's path.  setuptools' other way is asked after the path, where any folder named lispgpt
+    would be taken for the package.
+    """
+    settings = {**(config_settings or {}), "editable_mode": "compat"}
+    made: str = build_meta.build_editable(wheel_directory, settings, metadata_directory)
     return made
 
 

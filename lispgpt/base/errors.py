@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ def visible(text: str) -> str:
     their numbers.  Of these, ends of lines and tabs stay."""
     return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
+
+PACKAGE = Path(__file__).parent.parent
 
 LONGEST = 2000
 """Letters of a line of a message."""
@@ -50,6 +54,20 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return self.render()
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback: the line of the user's own code, and the message."""
+        own, trace = "", self.__traceback__
+        while trace is not None:
+            path, number = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+            if PACKAGE in Path(path).parents:
+                break
+            line = "" if "IPython" in Path(path).parts else linecache.getline(path, number).strip()
+            if line and not line.startswith("get_ipython().run_"):  # what a magic is to IPython
+                cell = "ipython-input" in path or "ipykernel" in path
+                own = f"{f'line {number}' if cell else f'{path}:{number}'}: {line}"
+            trace = trace.tb_next
+        return [*([own] if own else []), *self.render().split("\n")]
 
 
 class InternalError(Exception):

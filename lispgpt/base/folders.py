@@ -26,6 +26,12 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("XDG_CACHE_HOME") or _home() / ".cache") / "lispgpt"
 
 
+def own_cache_folder() -> Path:
+    """The folder that the command has for what it compiled, for Python programs, which have no command line to say it:
+    of this process's environment."""
+    return cache_folder(os.environ)
+
+
 def trusted_keys(environment: Mapping[str, str]) -> Path:
     """The file that lists the keys whose signatures a user trusts: LISPGPT_TRUSTED_KEYS, else among the settings."""
     if environment.get("LISPGPT_TRUSTED_KEYS"):

@@ -11,13 +11,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from lispgpt.base import scratch
 from lispgpt.base.child import Child, Reporter, be_the_child, compiled, run_in_child
 from lispgpt.base.errors import UserError
 
-START = "import sys; sys.path[:] = {path!r}; from lispgpt.base.fresh import main; main({pipe})"
+HOME = str(Path(__file__).resolve().parents[2])
+START = "import sys; sys.path.insert(0, {home!r}); import lispgpt; sys.path[:] = {path!r}; " + (
+    "from lispgpt.base.fresh import main; main({pipe})"
+)
+"""The package is found where this one is, though a folder on the path may have its name."""
 
 
 class _Fresh(Child):
@@ -26,7 +31,7 @@ class _Fresh(Child):
     def __init__(self, *task: Any) -> None:
         self._read_end, write_end = os.pipe()
         self._scratch = scratch.chosen_for_child()
-        command = [sys.executable, "-c", START.format(path=sys.path, pipe=write_end)]
+        command = [sys.executable, "-c", START.format(home=HOME, path=sys.path, pipe=write_end)]
         try:
             running = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write_end])
         finally:

@@ -22,15 +22,55 @@ RECENT = 32
 """Steps that the shown pace is the mean of."""
 
 
+class StepLines:
+    """What is said of a run's steps, such as
+    `step 20/100  loss 4.1  grad norm 1.2  lr 0.0006  23,000 tokens/s  41% of the floor  0:12 left`."""
+
+    def __init__(self) -> None:
+        self._about: Mapping[str, Any] = {}
+        self._paces: deque[float] = deque(maxlen=RECENT)
+        self._validation = ""
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run."""
+        return int(self._about.get("steps", 0))
+
+    def begin(self, facts: Mapping[str, Any]) -> str:
+        """What is said of the run, as `Watcher.begin` is told of it."""
+        self._about = facts
+        done = f", going on after step {facts['done']}" if facts["done"] else ""
+        return (
+            f"training {facts['parameters']:,} parameters on {facts['device']}: {facts['steps']:,} steps of "
+            f"{facts['tokens']:,} tokens, an epoch of {facts['windows']:,} sequences{done}"
+        )
+
+    def step(self, record: Mapping[str, Any]) -> str:
+        """What is said of a step."""
+        self._paces.append(float(record["tokens_per_s"]))
+        if "val_loss" in record:
+            self._validation = (
+                f"  val {record['val_loss']:.4f} (perplexity {record['perplexity']:.1f}, "
+                f"{record['accuracy']:.1%} right)"
+            )
+        pace = len(self._paces) / sum(1 / max(value, 1e-9) for value in self._paces)
+        parts = [f"step {record['step']}/{self.steps}", f"loss {record['loss']:.4f}{self._validation}"]
+        parts += [f"{name.replace('_', ' ')} {record[name]:.3g}" for name in ("grad_norm", "lr") if name in record]
+        parts.append(f"{pace:,.0f} tokens/s")
+        floor, tokens = self._about["floor_s"], self._about["tokens"]
+        if floor:
+            parts.append(f"{floor * pace / tokens:.0%} of the floor")
+        left = (self.steps - record["step"]) * tokens / pace
+        return "  ".join([*parts, f"{int(left) // 60}:{int(left) % 60:02} left"])
+
+
 class Progress:
     """A `Watcher` that prints to standard error; use it in a `with`."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True) if console is None else console
         self._live: Live | None = None
-        self._about: Mapping[str, Any] = {}
-        self._paces: deque[float] = deque(maxlen=RECENT)
-        self._validation = ""
+        self._said = StepLines()
         self._shown, self._lines = 0.0, 0
 
     def __enter__(self) -> Progress:
@@ -41,30 +81,20 @@ class Progress:
             self._live.stop()
 
     def begin(self, facts: Mapping[str, Any]) -> None:
-        self._about = facts
-        done = f", going on after step {facts['done']}" if facts["done"] else ""
-        self._console.print(
-            f"training {facts['parameters']:,} parameters on {facts['device']}: {facts['steps']:,} steps of "
-            f"{facts['tokens']:,} tokens, an epoch of {facts['windows']:,} sequences{done}"
-        )
+        self._console.print(self._said.begin(facts))
         if self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
             self._live.start()
 
     def stepped(self, record: Mapping[str, Any]) -> None:
-        self._paces.append(float(record["tokens_per_s"]))
-        if "val_loss" in record:
-            self._validation = (
-                f"  val {record['val_loss']:.4f} (perplexity {record['perplexity']:.1f}, "
-                f"{record['accuracy']:.1%} right)"
-            )
+        line = self._said.step(record)
         now = time.monotonic()
         if self._live is not None:
-            if now - self._shown > 0.1 or record["step"] == self._about["steps"]:
-                self._live.update(Text(self._line(record), overflow="ellipsis", no_wrap=True), refresh=True)
+            if now - self._shown > 0.1 or record["step"] == self._said.steps:
+                self._live.update(Text(line, overflow="ellipsis", no_wrap=True), refresh=True)
                 self._shown = now
         elif self._lines < FIRST_LINES or "val_loss" in record or now - self._shown > SECONDS:
-            self._console.print(self._line(record))
+            self._console.print(line)
             self._shown, self._lines = now, self._lines + 1
 
     def sampled(self, step: int, text: str) -> None:
@@ -76,15 +106,3 @@ class Progress:
 
     def note(self, text: str) -> None:
         self._console.print(Text(visible(text)))
-
-    def _line(self, record: Mapping[str, Any]) -> str:
-        """Such as `step 20/100  loss 4.1  grad norm 1.2  lr 0.0006  23,000 tokens/s  41% of the floor  0:12 left`."""
-        pace = len(self._paces) / sum(1 / max(value, 1e-9) for value in self._paces)
-        parts = [f"step {record['step']}/{self._about['steps']}", f"loss {record['loss']:.4f}{self._validation}"]
-        parts += [f"{name.replace('_', ' ')} {record[name]:.3g}" for name in ("grad_norm", "lr") if name in record]
-        parts.append(f"{pace:,.0f} tokens/s")
-        floor, tokens = self._about["floor_s"], self._about["tokens"]
-        if floor:
-            parts.append(f"{floor * pace / tokens:.0%} of the floor")
-        left = (self._about["steps"] - record["step"]) * tokens / pace
-        return "  ".join([*parts, f"{int(left) // 60}:{int(left) % 60:02} left"])

@@ -73,17 +73,24 @@ class Session:
         """Evaluate an input; False where it asks to leave.  Errors are shown, and leave everything as it was."""
         self.inputs += 1
         try:
-            if text.strip().startswith(","):
-                return self._command(text.strip()[1:])
-            for form in read(Source(f"input {self.inputs}", text)):
-                answer = repl_doc.asked_in(form, self.environment)
-                self._evaluate(form) if answer is None else self.write(answer)
+            return self.evaluate(text, f"input {self.inputs}")
         except UserError as error:
             self.write(error.render())
-        except RecursionError:
-            self.write("error: this is nested too deeply to evaluate")
         except InternalError as error:
             self.write(f"this is a bug in lispgpt: {error}")
+        return True
+
+    def evaluate(self, text: str, name: str) -> bool:
+        """Evaluate an input that messages call by a name; False where it asks to leave.  UserError for what is wrong
+        with it, which leaves everything as it was."""
+        if text.strip().startswith(","):
+            return self._command(text.strip()[1:])
+        try:
+            for form in read(Source(name, text)):
+                answer = repl_doc.asked_in(form, self.environment)
+                self._evaluate(form) if answer is None else self.write(answer)
+        except RecursionError:
+            raise UserError("this is nested too deeply to evaluate") from None
         return True
 
     def _evaluate(self, form: Form) -> None:

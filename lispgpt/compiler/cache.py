@@ -20,7 +20,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
-from lispgpt.base.folders import check_private, is_own, make_private
+from lispgpt.base.folders import check_private, is_own, make_private, own_cache_folder
 from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import read_ordinary
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
@@ -82,6 +82,14 @@ class Cache:
                 _remove(old)
         except (OSError, UserError):
             return
+
+
+def folder_for(given: str | Path | bool | None) -> Path | None:
+    """The folder that a caller wants what was compiled to be kept in: True is for the command's own, and None and False
+    for none."""
+    if isinstance(given, bool):
+        return own_cache_folder() if given else None
+    return None if given is None else Path(given)
 
 
 def _write(path: Path, facts: Mapping[str, Any]) -> None:

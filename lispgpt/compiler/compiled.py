@@ -117,26 +117,41 @@ class Declared:
     generates: bool
 
 
-def declared(request: Request) -> Declared:
-    """A model program evaluated without its entries; UserError for whatever is wrong with it."""
+def declared(request: Request, trial: bool = False) -> Declared:
+    """A model program evaluated without its entries; UserError for whatever is wrong with it.
+
+    trial: evaluate its own entries, too, where that can be, and hold it to be a model.
+    """
     if not forks_well():
-        fresh: Declared = call_fresh(_declared, request)
+        fresh: Declared = call_fresh(_declared, request, trial)
         return fresh
 
     def work(reporter: Reporter) -> int:
-        reporter.give(_declared(request))
+        reporter.give(_declared(request, trial))
         return 0
 
     found: Declared = compile_in_child(work).value
     return found
 
 
-def _declared(request: Request) -> Declared:
-    from lispgpt.compiler.driver import evaluate_request
+def checked(request: Request, cache: Cache | None) -> Declared | None:
+    """What a model program says of itself; UserError where it is wrong.  None where all that its generation needs was
+    compiled before."""
+    if _kept(replace(request, unsized=True), Observer(), cache) is not None:
+        return None
+    return declared(request, trial=True)
+
+
+def _declared(request: Request, trial: bool) -> Declared:
+    from lispgpt.compiler.driver import check_has_entries, evaluate_request, is_program
     from lispgpt.ir.mlir import new_context
 
     with new_context():
-        program = evaluate_request(replace(request, entries=()))
+        program = evaluate_request(replace(request, entries=()), trial)
+        if trial and is_program(program):
+            raise UserError(f"{request.program} is a program with a `main`: lispgpt run runs it")
+        if trial:
+            check_has_entries(program, request)
         weights = [(w.name, w.shape, w.dtype, w.stacked) for w in program.weights]
         initial = {w.name: w.initial for w in program.weights if w.initial is not None}
         generates = program.generate is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = [
     "Observer",
     "Request",
     "artifact_from",
+    "check_has_entries",
     "compile_program",
     "compile_request",
     "emit",
@@ -50,13 +51,15 @@ def read_source(path: Path) -> Source:
     return Source(str(path), read_text(path))
 
 
-def evaluate_request(request: Request) -> Program:
-    """The program's MLIR for every shape, in the active context; warnings go to standard error."""
+def evaluate_request(request: Request, trial: bool = False) -> Program:
+    """The program's MLIR for every shape, in the active context; warnings go to standard error.
+
+    trial: see `Wanted`."""
     program = evaluate(
         read_source(request.program),
         overrides=dict(request.overrides),
         checkpoint_config=dict(request.checkpoint_config),
-        wanted=wanted(request),
+        wanted=replace(wanted(request), trial=trial),
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
         devices=request.devices,
@@ -121,14 +124,19 @@ def precision_of(pipeline: Pipeline) -> str:
 
 def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:
     """An artifact from an evaluated model program; UserError where it declares no entry."""
+    check_has_entries(program, request)
+    pipeline = load_pipeline(request, find_target(request.target))
+    pipeline.check()
+    return artifact_from(program, request, pipeline, observer)
+
+
+def check_has_entries(program: Program, request: Request) -> None:
+    """UserError for a program without an entry."""
     if not program.entries:
         raise UserError(
             f"{request.program} has neither a `main` to run nor an `entry` of a model; "
             "`lispgpt compile --emit mlir` shows what it becomes"
         )
-    pipeline = load_pipeline(request, find_target(request.target))
-    pipeline.check()
-    return artifact_from(program, request, pipeline, observer)
 
 
 def artifact_from(program: Program, request: Request, pipeline: Pipeline, observer: Observer) -> Artifact:

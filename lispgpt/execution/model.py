@@ -10,17 +10,17 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.cache import Cache
-from lispgpt.compiler.compiled import artifact_of
-from lispgpt.compiler.present import compiled_target
+from lispgpt.compiler.compiled import Declared, artifact_of
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.execution.opening import device_for
+from lispgpt.execution.shown import model_html
 from lispgpt.runtime.arrays import as_array
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
-from lispgpt.runtime.collectives import open_shared
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.decoding import ALL_LOGITS, GREEDY, PREFILL, VERIFY, can_decode, choice_of, intake_sizes, runs_on
-from lispgpt.runtime.devices import open_device, room
+from lispgpt.runtime.devices import room
 from lispgpt.runtime.every_position import every_logits, rows_for
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.near_ties import NearTies
@@ -42,6 +42,7 @@ class Model:
     of the artifact's chip.  trace: a kernel whose instructions an emulated GPU prints.  name: of the artifact, for
     messages.  peers: the processes beside this one, for entries that several devices share; engine: by what those work
     together, where it is not the usual.  program: what the artifact was compiled from, where more of it may be.
+    declared: what the program says of itself, where that was asked.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Model:
         peers: Peers | None = None,
         engine: str | None = None,
         program: Request | None = None,
+        declared: Declared | None = None,
     ) -> None:
         self._peers, self._engine = peers, engine
         request = source if isinstance(source, Request) else program
@@ -67,6 +69,7 @@ class Model:
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer, self._cache, self._observer = checkpoint, tokenizer, cache, observer
         self._device, self._threads, self._check, self._trace = device, threads, check, trace
+        self._declared = declared
         self._name = str(self._request.program) if self._request else name
         self._session: Session | None = None
         self._near_ties: NearTies | None = None
@@ -81,6 +84,11 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name} on {self._device or 'its target'}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show; nothing is compiled for it."""
+        about, loaded = self._artifact or self._declared, self._session.artifact if self._session else None
+        return model_html(repr(self)[1:-1], about or loaded, self._checkpoint, loaded)
 
     def close(self) -> None:
         """Free the device's memory; the model can be used again within another `with`, and not otherwise."""
@@ -195,7 +203,7 @@ class Model:
         return self.session.entry(name, **sizes)
 
     def _has(self, name: str, **sizes: int) -> bool:
-        return any(dict(entry.sizes) == sizes for entry in self.session.entries(name))
+        return any(entry.sizes == sizes for entry in self.session.entries(name))
 
     def _add(self, request: Request | None) -> None:
         artifact = self._artifact if request is None else artifact_of(request, self._observer, self._cache)
@@ -210,15 +218,8 @@ class Model:
             return
         if artifact.weights and self._checkpoint is None:
             raise UserError("this model needs weights: give --checkpoint FILE (lispgpt checkpoint make makes one)")
-        target = self._device if self._device.startswith("emulated:") else artifact.target
-        if compiled_target(target) != artifact.target:
-            raise UserError(f"the artifact was compiled for {artifact.target}, which is not what {target} runs")
-        given, engine = (target, self._threads, self._check, self._trace), None
-        if self._peers is None:
-            device = open_device(*given)
-        else:
-            device, engine = open_shared(*given, self._peers, self._engine)
-        check_room(artifact.plan, device.room)
+        given = (self._threads, self._check, self._trace), self._peers, self._engine
+        device, engine = device_for(artifact, self._device, *given)
         self._session = Session(artifact, device, self._checkpoint or NoWeights(), engine)
 
     def options(self, **given: Any) -> Options:

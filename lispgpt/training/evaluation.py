@@ -8,7 +8,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
-from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.cache import Cache, folder_for
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import running_target
@@ -41,7 +41,7 @@ def evaluate(
     target: str = "cpu",
     precision: str = EXACT,
     threads: int | None = None,
-    cache: str | Path | None = None,
+    cache: str | Path | bool | None = True,
     devices: int = 1,
     engine: str | None = None,
     patience: float = PATIENCE,
@@ -55,8 +55,8 @@ def evaluate(
     1024), of which `batch` are run at once, and `most` batches at most.  Each token but the first of all is predicted
     once, from those before it in its sequence.  UserError where the program has neither, or the data does not fit the
     model.
-    precision: as for `lispgpt.compile`.  devices, engine, patience, peers: as for `lispgpt.train`; several share each
-    batch, which the logits alone are not for.
+    precision: as for `lispgpt.compile`; cache: as for `lispgpt.load`.  devices, engine, patience, peers: as for
+    `lispgpt.train`; several share each batch, which the logits alone are not for.
     """
     given = find_given(program, checkpoint)
     if given.artifact is not None or given.checkpoint is None:
@@ -81,7 +81,8 @@ def evaluate(
     largest = stream.largest()
     if isinstance(vocab, int) and largest >= vocab:
         raise UserError(f"the data has the token {largest}, and the model's vocabulary has {vocab}")
-    kept = None if cache is None else Cache(Path(cache))
+    folder = folder_for(cache)
+    kept = None if folder is None else Cache(folder)
     count = devices if peers is None else peers.place.size
     if batch % count:
         raise UserError(f"--batch is {batch}, which {count} devices cannot share alike")

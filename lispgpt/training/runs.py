@@ -10,6 +10,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
+from lispgpt.compiler.cache import folder_for
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.training.loop import Outcome, Unwatched, Watcher
 from lispgpt.runtime.training.options import Options
@@ -37,7 +38,7 @@ def train(
     target: str | None = None,
     precision: str = EXACT,
     threads: int | None = None,
-    cache: str | Path | None = None,
+    cache: str | Path | bool | None = True,
     devices: int = 1,
     engine: str | None = None,
     shard_optimizer: bool = False,
@@ -55,8 +56,9 @@ def train(
 
     data: files and folders of text, or of token shards, one or several.  tokenizer: a file; vocab_size: of one to make
     of the data.  checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the
-    program's config.  precision: as for `lispgpt.compile`; of new runs.
-    options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes.
+    program's config.  precision: as for `lispgpt.compile`; of new runs.  cache: as for `lispgpt.load`.
+    options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes;
+    in notebooks, after `%load_ext lispgpt`, there is a bar by default.
     devices: how many of this machine share the batch, each in a process of its own; the run is the same with any
     number.  engine: by what they work together (local, mpi, nccl, rccl), where it is not the usual.  shard_optimizer:
     whether each keeps its part of the optimizer's states alone.  patience: seconds that one waits for the others.
@@ -90,8 +92,8 @@ def train(
         )
     elif not Path(run).is_dir():
         raise UserError(f"there is no run at {run}")
-    machine = Machine(target, threads, None if cache is None else Path(cache), count, engine, shard_optimizer)
-    told = watcher or Unwatched()
+    machine = Machine(target, threads, folder_for(cache), count, engine, shard_optimizer)
+    told = watcher or _WATCHING[-1]()
     leads = peers is None or peers.place.rank == 0
     if peers is not None:
         peers.agree("in what they were given", _asked(given, resume, options))
@@ -117,6 +119,14 @@ def train(
 
         outcome: Outcome = on_devices(devices, work, lambda heard: getattr(told, heard[0])(*heard[1]), patience)
         return outcome
+
+
+_WATCHING: list[Callable[[], Watcher]] = [Unwatched]
+
+
+def watch_with(watcher: Callable[[], Watcher]) -> None:
+    """Have runs that nobody gives a watcher told of by such a one."""
+    _WATCHING[:] = [watcher]
 
 
 def _asked(given: Beginning | None, resume: bool, options: Mapping[str, Any]) -> dict[str, Any]:

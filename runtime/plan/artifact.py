@@ -70,6 +70,15 @@ class Artifact:
     stored: bytes = field(default=b"", repr=False, compare=False)
     signature: bytes = field(default=b"", repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        names = ", ".join(dict.fromkeys(entry.name for entry in self.plan.entries))
+        return f"<Artifact for {self.target}: {names}; {len(self.weights)} weights, {len(self.code):,} bytes of code>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        about = f"{len(self.weights)} weights, {len(self.kernels)} kernels, {len(self.code):,} bytes of code"
+        return self.plan.table(f"Artifact for {self.target}: {about}")
+
     def manifest(self) -> bytes:
         """The manifest as `save` writes it."""
         manifest = {

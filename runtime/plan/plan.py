@@ -11,6 +11,7 @@ from typing import Any
 from lispgpt.base.access import ACCESSES, WRITE
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.base.html import table
 from lispgpt.runtime.plan.buffer import KINDS, buffer_from_json
 from lispgpt.runtime.plan.buffer import Buffer as Buffer
 from lispgpt.runtime.plan.input_bounds import InputBound
@@ -78,6 +79,9 @@ class Entry:
         sizes = ", ".join(f"{name} {size}" for name, size in self.sizes.items())
         return f"{self.name} ({sizes})" if sizes else self.name
 
+    def __repr__(self) -> str:
+        return f"<Entry {self.label}: {', '.join(self.inputs)} → {', '.join(self.results)}; {len(self.steps)} steps>"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -95,6 +99,23 @@ class Plan:
     def every(self) -> tuple[Entry, ...]:
         """What has steps: the entries, and what is made ahead of them."""
         return self.entries if self.making is None else (*self.entries, self.making)
+
+    def __repr__(self) -> str:
+        return f"<Plan of {len(self.entries)} entries over {len(self.buffers)} buffers>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.table(f"Plan over {len(self.buffers)} buffers")
+
+    def table(self, title: str) -> str:
+        """The entries as HTML: what each takes and gives, such as `logits f32[1, 300]`."""
+        said = {b.name: f"{b.dtype}[{', '.join(map(str, b.shape))}]" for b in self.buffers}
+
+        def shown(ports: Mapping[str, str]) -> str:
+            return ", ".join(f"{name} {said[place]}" for name, place in ports.items())
+
+        rows = [(e.label, shown(e.inputs), shown(e.results)) for e in self.entries]
+        return table(title, ("entry", "takes", "gives"), rows)
 
     def to_json(self) -> dict[str, Any]:
         data, forms = asdict(self), dict[str, int]()

@@ -120,6 +120,12 @@ def load(evaluator: Evaluator, path: Path, form: Form) -> Environment:
     return environment
 
 
+def is_library(evaluator: Evaluator, environment: Environment) -> bool:
+    """Whether what has this environment stands in a file of the language's library."""
+    loaded, top = evaluator.states.of(Files).loaded, environment.top()
+    return any(found is top for path, found in loaded.items() if path.is_relative_to(LIBRARY))
+
+
 def run(evaluator: Evaluator, source: Source, environment: Environment) -> None:
     """Evaluate all forms of a source, in order."""
     forms = read(source)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from lispgpt.base.errors import UserError
 from lispgpt.language.core.environment import did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.site import Site
+from lispgpt.language.forms import modules
 from lispgpt.language.model.entries import learn_sizes
 from lispgpt.language.model.table import BATCH, POSITIONS, Entry, Model
 
@@ -22,7 +23,8 @@ class Wanted:
     by dimension; each is for the entries whose free dimensions it has all of, in place of what their forms give.
     entries: the entries to compile; None for all but those in unneeded, of which a program need not have any.  unsized:
     whether entries that nobody gives sizes are left out, in place of an error.  inputs: the shapes of what an entry is
-    to be run on, which say its sizes, by entry and input.
+    to be run on, which say its sizes, by entry and input.  trial: in place of all this, each entry that the program's
+    own files have, once and small, to see whether it can be built; those that nobody gives sizes are left out.
     """
 
     rows: Sequence[tuple[int, int]] = ()
@@ -31,10 +33,15 @@ class Wanted:
     unneeded: Collection[str] = ()
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    trial: bool = False
 
 
 def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[Entry, dict[str, int]]]:
     """The entries to build, each with its sizes; UserError for names that no entry has, and for missing sizes."""
+    if wanted.trial:
+        smallest = replace(wanted, rows=[(1, 1)], unsized=True)
+        own = [entry for entry in model.entries.values() if not modules.is_library(evaluator, entry.environment)]
+        return [(e, sizes) for e in own for sizes in _of_entry(evaluator.site, model, e, smallest)[:1]]
     _check_names(model, wanted)
     found = []
     for entry in model.entries.values():
