@@ -3,7 +3,7 @@
 
 (config vocab 50257  padded-vocab (* 128 (ceil-div vocab 128))  context 1024  layers 12  heads 12  width 768
         hidden (* 4 width)  activation "gelu_new"  by-layer false  epsilon 1e-5  tied-head true  weight-type bf16
-        cache-type f32)
+        cache-type f32  dropout-rate 0.0)
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [padded-vocab width] weight-type)
@@ -40,10 +40,10 @@
     (linear hidden (out-w l) (out-b l))))
 
 (defn layer [x l]
-  (let [x (+ x (attend-block x l))]
-    (+ x (feed-forward x l))))
+  (let [x (+ x (dropout (attend-block x l) dropout-rate))]
+    (+ x (dropout (feed-forward x l) dropout-rate))))
 
 (entry logits [tokens positions]
-  (let [x (+ (rows wte tokens) (rows wpe positions))
+  (let [x (dropout (+ (rows wte tokens) (rows wpe positions)) dropout-rate)
         x (fold layer x (range layers))]
     (matmul-transposed (layer-norm (last x) lnf-w lnf-b epsilon) (if tied-head wte head-w))))

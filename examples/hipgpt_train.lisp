@@ -24,33 +24,15 @@
 
 (state (kv [layers batch 2 heads context (/ width heads)]))       ; keys and values of every position so far
 
-; attend: what to make of queries, keys and values, and of the layer's number; drop: what to leave out, and where
-(defn blocks-of [x attend drop]
-  (fold (fn [x l]
-          (let [seen (attend (linear (layer-norm x (ln1-w l) (ln1-b l)) (qkv-w l) (qkv-b l)) l)
-                x (+ x (drop (linear seen (proj-w l) (proj-b l)) (+ 1 (* 2 l))))
-                between (relu (linear (layer-norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l)))]
-            (+ x (drop (linear between (out-w l) (out-b l)) (+ 2 (* 2 l))))))
-        x (range layers)))
-
-(defn bias [] (if head-bias [out-bias] []))
+(defn layer [x l]
+  (let [seen (attention (linear (layer-norm x (ln1-w l) (ln1-b l)) (qkv-w l) (qkv-b l)) (kv l) heads)
+        x (+ x (dropout (linear seen (proj-w l) (proj-b l)) dropout-rate))
+        between (relu (linear (layer-norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l)))]
+    (+ x (dropout (linear between (out-w l) (out-b l)) dropout-rate))))
 
 (entry logits [tokens positions]
-  (let [x (+ (rows tok-emb tokens) (rows pos-emb positions))
-        x (blocks-of x (fn [qkv l] (attention qkv (kv l) heads)) (fn [x place] x))]
-    (fold + (matmul-transposed (last x) out-proj) (bias))))
+  (let [x (fold layer (+ (rows tok-emb tokens) (rows pos-emb positions)) (range layers))]
+    (linear-if head-bias (last x) out-proj out-bias)))
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})
-
-(defn loss-of [tokens targets random]
-  (let [[b t] (shape tokens)
-        n (* b t)
-        places (tensor [i n] (cast (mod i t) i32))
-        x (+ (rows tok-emb (reshape tokens [n])) (rows pos-emb places))
-        x (blocks-of x
-                     (fn [qkv l] (causal-self-attention qkv b heads))
-                     (fn [x place] (dropout x dropout-rate random place)))
-        targets (reshape targets [n])]
-    (if head-bias (head-loss x out-proj targets vocab out-bias) (head-loss x out-proj targets vocab))))
-
-(training loss-of)
+(training logits)

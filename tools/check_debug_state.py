@@ -27,10 +27,11 @@ TOLERANCES = {"logits": 1e-2, "loss": 1e-2}
 OF_GRADIENTS = 2e-2
 PROGRAM = """(require "{example}")
 (entry probe [(tokens [batch length] i32) (targets [batch length] i32)]
-  (let [x (hidden-of tokens nil)
-        loss (first (head-loss x wte (reshape targets [(fold * 1 (shape targets))]) vocab))
+  (let [rows (reshape tokens [(fold * 1 (shape tokens))])
+        scores (whole-texts (shape tokens) nil (fn [] (logits rows (row-positions))))
+        loss (first (loss-in-texts logits tokens targets nil))
         g (gradients loss (all-weights))]
-    {{:logits (matmul-transposed x wte) :loss loss {gradients}}}))
+    {{:logits scores :loss loss {gradients}}}))
 """
 
 

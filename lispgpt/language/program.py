@@ -47,6 +47,7 @@ from lispgpt.language.model import (
     memory,
     scans,
     sizes,
+    whole_texts,
 )
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.model.table import Entry, Model
@@ -73,6 +74,7 @@ _REGISTERED = (
     shapes,
     structs,
     tensors,
+    whole_texts,
 )
 """Modules that are imported for the forms that they register."""
 

@@ -1,9 +1,34 @@
-; Attention over whole sequences, without a cache, that can be differentiated.  What is kept for the gradient is one number
-; a row, the logarithm of its sum of exponentials; scores are computed again: "FlashAttention-2", Dao 2023.
-; q is [texts length heads size], k and v are [texts positions groups size]; heads / groups query heads share a key and
-; value head.  Products are of numbers as they are stored, in bf16 or f32; their sums are in f32.
-(require nn)
-(require gradients)
+; Attention: over whole texts, which can be differentiated, and over a cache of what came before.
+; "Attention Is All You Need", Vaswani et al. 2017.
+(require-dialect arith linalg math scf tensor)
+(require gradients texts)
+
+; Over the last dimension.
+(defn softmax [x]
+  (linalg.softmax {:dimension (- (rank x) 1) :result (type x)} x (tensor.empty {:result (type x)})))
+
+; The logarithm of the last dimension's sum of exponentials.
+(defn log-sum-exp [x]
+  (let [top (maximum x)
+        [a b c d t] (shape x)
+        powers (tensor [i a j b k c l d p t] (exp (- (at x i j k l p) (at top i j k l))))]
+    (+ top (log (sum powers)))))
+
+(defn plain-score [score head t position] score)
+
+; qkv [rows all*size] -> heads `first` to `first + count` of it, [rows count size]
+(defn heads-of [qkv size first count]
+  (let [n (dim qkv 0)]
+    (reshape (slice qkv [0 (* first size)] [n (* count size)]) [n count size])))
+
+; qkv [rows (heads + 2*groups)*size] -> the queries [rows heads size], and keys and values [rows groups size] behind them
+(defn split-heads [qkv size heads groups]
+  [(heads-of qkv size 0 heads) (heads-of qkv size heads groups) (heads-of qkv size (+ heads groups) groups)])
+
+; ---- whole texts: what is kept for the gradient is one number a row, the logarithm of its sum of exponentials; scores
+; are computed again: "FlashAttention-2", Dao 2023.  q is [texts length heads size], k and v are [texts positions groups
+; size]; heads / groups query heads share a key and value head.  Products are of numbers as they are stored, in bf16 or
+; f32; their sums are in f32.
 
 ; q [b s g h d], k [b t g d] -> [b g h s t]
 (defn scores-of [q k]
@@ -56,3 +81,141 @@
         size (/ columns (* 3 heads))
         [q k v] (map (fn [part] (reshape part [texts (/ n texts) heads size])) (split-heads qkv size heads heads))]
     (reshape (causal-attention q k v (first (concat weigh [plain-score]))) [n (* heads size)])))
+
+; ---- attention over a cache of keys and values: "Attention Is All You Need", Vaswani et al. 2017
+
+; [sequence which …] as a cache has them whose batch is its first dimension, or its second behind keys and values
+(defn in-cache [batch-first sequence which others]
+  (concat (if batch-first [sequence which] [which sequence]) others))
+
+; cache [batch 2 heads context size], or [2 batch heads context size]; new [rows heads size] -> the cache with row n at
+; its position in its sequence, as keys (which = 0) or values (which = 1); batch-first is true where it is not given
+(defn write-rows [cache which new & batch-first]
+  (let [batch-first (first (concat batch-first [true]))
+        [n heads size] (shape new)
+        new (cast new (dtype cache))
+        positions (row-positions)
+        each (: (/ n (batch)) index)]
+    (scf.for {:result (type cache)} (: 0 index) (: n index) (: 1 index) cache
+      (region
+        (block [(: row index) (: written (type cache))]
+          (scf.yield
+            (insert (slice new [row 0 0] [nil heads size])
+                    written
+                    (in-cache batch-first (arith.divui row each) which [0 (cast (at positions row) index) 0])
+                    [nil nil heads nil size])))))))
+
+; k and v [rows groups size] of whole texts, as a cache of their rows would give them -> the same three
+(defn uncached [k v]
+  (let [[texts length] (text-rows)
+        by-head (fn [x]
+                  (let [[_ groups size] (shape x)
+                        x (reshape (stored x) [texts length groups size])]
+                    (tensor [b texts g groups t length d size] (at x b t g d))))]
+    [(by-head k) (by-head v) (reshape (row-positions) [texts length])]))
+
+; k and v [rows groups size] are put into cache (kv l), as above -> all keys and all values there, [batch groups context
+; size], and the positions of the rows, [batch rows/batch]
+(defn cached [k v cache]
+  (if (text-rows) (uncached k v) (in-its-cache k v cache)))
+(defn in-its-cache [k v cache]
+  (let [[n groups size] (shape k)
+        b (batch)
+        first-batch (= (batch-place cache) 0)
+        kv (write-state-at-positions
+             cache (write-rows (write-rows (read-state cache) 0 k first-batch) 1 v first-batch))
+        part (fn [i] (slice kv (in-cache first-batch 0 i [0 0 0]) (in-cache first-batch b nil [groups (dim kv 3) size])))]
+    [(part 0) (part 1) (reshape (row-positions) [b (/ n b)])]))
+
+; q [rows heads size], k and v [rows groups size], cache (kv l) as above -> [rows heads*size];
+; heads / groups query heads share a key and value head.  Each sees the positions up to its own; (weigh score head t
+; position), where one is given, makes something else of a score, such as -inf for what is too far.  In whole texts
+; there is no cache, and what is given for one is not looked at
+(defn attend [q k v cache & weigh]
+  (let [weigh (first (concat weigh [plain-score]))]
+    (if (text-rows) (attend-in-texts q k v weigh) (attend-to-cache q k v cache weigh))))
+
+(defn attend-in-texts [q k v weigh]
+  (let [[texts length] (text-rows)
+        [q k v] (map (fn [x] (reshape (stored x) [texts length (dim x 1) (dim x 2)])) [q k v])
+        y (causal-attention q k v (fn [score head t position] (weigh score head t (cast position i32))))]
+    (reshape y [(* texts length) (* (dim y 2) (dim y 3))])))
+
+(defn attend-to-cache [q k v cache weigh]
+  (let [[n heads size] (shape q)
+        [keys values positions] (cached k v cache)
+        [b groups context _] (shape keys)
+        s (/ n b)
+        scale (/ 1.0 (sqrt size))
+        seen-score (fn [score head t position]
+                     (select (<= t position) (weigh (* score scale) head t position) -inf))
+        weighted
+        (if (= heads groups)
+          (let [scores (contract [b s h t] (reshape q [b s heads size]) [b s h d] keys [b h t d])
+                seen (tensor [i b j s h heads t context]
+                       (seen-score (at scores i j h t) h t (at positions i j)))]
+            (contract [b s h d] (softmax seen) [b s h t] values [b h t d]))
+          (let [sharing (/ heads groups)
+                scores (contract [b s g h t] (reshape q [b s groups sharing size]) [b s g h d] keys [b g t d])
+                seen (tensor [i b j s g groups h sharing t context]
+                       (seen-score (at scores i j g h t) (+ (* g sharing) h) t (at positions i j)))]
+            (contract [b s g h d] (softmax seen) [b s g h t] values [b g t d])))]
+    (reshape weighted [n (* heads size)])))
+
+; The same where each head has a score of its own, sinks [heads], that takes its share and gives nothing: "Efficient
+; Streaming Language Models with Attention Sinks", Xiao et al. 2024, as gpt-oss has them
+(defn attend-with-sinks [q k v cache sinks weigh]
+  (let [[n heads size] (shape q)
+        [keys values positions] (cached k v cache)
+        [b groups context _] (shape keys)
+        [s sharing scale] [(/ n b) (/ heads groups) (/ 1.0 (sqrt size))]
+        scores (contract [b s g h t] (reshape q [b s groups sharing size]) [b s g h d] keys [b g t d])
+        head (fn [g h] (+ (* g sharing) h))
+        seen (tensor [i b j s g groups h sharing t context]
+               (let [position (at positions i j)]
+                 (select (<= t position) (weigh (* (at scores i j g h t) scale) (head g h) t position) -inf)))
+        kept (log-sum-exp seen)
+        y (contract [b s g h d] (softmax seen) [b s g h t] values [b g t d])]
+    (reshape
+      (tensor [i b j s g groups h sharing d size]
+        (/ (at y i j g h d) (+ 1.0 (exp (- (at sinks (head g h)) (at kept i j g h))))))
+      [n (* heads size)])))
+
+; how to weigh the scores of `attend` whose positions see the last `window` ones up to their own only
+(defn within [window]
+  (if (= window 0)
+    plain-score
+    (fn [score head t position]
+      (select (< (- position t) window) score -inf))))
+
+; the same for layer l of a model of which some layers have a window: those that layer-types, a vector as config.json has
+; it, calls so, or where that is empty, those of which `otherwise` is true
+(defn sliding? [layer-types l otherwise]
+  (let [kind (if (= (count layer-types) 0) "" (nth layer-types l))]
+    (cond (= kind "") otherwise
+          (= kind "sliding_attention") true
+          (= kind "full_attention") false
+          :else (error "layer_types are sliding_attention and full_attention here" kind))))
+(defn within-if [sliding window]
+  (if sliding (within window) plain-score))
+
+; "Train Short, Test Long: Attention with Linear Biases", Press et al. 2022: how to weigh scores that are lowered by a
+; slope of the head's own for each position that they look back.  (slope i) of heads that are a power of two is
+; 2^(-8 (i + 1) / heads); others have those of the next lower power, and then every second of the next higher one's
+(defn lowered-by [slope]
+  (fn [score head t position]
+    (- score (* (slope (cast (cast head i32) f32)) (cast (- position t) f32)))))
+
+(defn power-below [n] (if (< n 2) 1 (* 2 (power-below (quot n 2)))))
+(defn alibi-slope [heads]
+  (let [lower (power-below heads)
+        power (fn [i count] (exp (* (+ i 1.0) (/ (* -8.0 (log 2.0)) count))))]
+    (fn [i]
+      (if (= lower heads)
+        (power i lower)
+        (select (< i (* 1.0 lower)) (power i lower) (power (* 2.0 (- i lower)) (* 2 lower)))))))
+
+; qkv [rows 3*width] -> [rows width]; weigh as for `attend`
+(defn attention [qkv cache heads & weigh]
+  (let [[q k v] (split-heads (stored qkv) (/ (dim qkv 1) (* 3 heads)) heads heads)]
+    (attend q k v cache (first (concat weigh [plain-score])))))

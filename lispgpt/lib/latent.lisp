@@ -10,6 +10,16 @@
         room (tensor [r n h heads c (+ x y)] 0.0)]
     (insert b (insert a room [0 0 0] [n heads x]) [0 0 x] [n heads y])))
 
+; new [rows 1 wide] is put into cache -> all that is there, [batch 1 context wide]; of whole texts their own rows
+(defn seen-by [new cache]
+  (let [[n _ wide] (shape new)
+        b (batch)]
+    (if (text-rows)
+      (reshape new [b 1 (/ n b) wide])
+      (let [first-batch (= (batch-place cache) 0)
+            kept (write-state-at-positions cache (write-rows (read-state cache) 0 new first-batch))]
+        (slice kept (in-cache first-batch 0 0 [0 0 0]) (in-cache first-batch b nil [1 (dim kept 3) wide]))))))
+
 ; plain [rows heads p] and turned [rows heads t] are parts of the queries, latent [rows rank] and key [rows 1 t] what is
 ; kept, kv-b [heads*(p+size) rank], cache (latents l), of [batch 1 1 context rank+t] -> [rows heads*size]
 (defn attend-latent [plain turned latent key kv-b cache scale]
@@ -20,11 +30,8 @@
         by-head (reshape kv-b [heads each rank])
         part (fn [start rows] (slice by-head [0 start 0] [heads rows rank]))
         q (* scale (beside (contract [n h r] plain [n h p] (part 0 p) [h p r]) turned))
-        first-batch (= (batch-place cache) 0)
-        kept (write-state-at-positions cache (write-rows (read-state cache) 0 (beside (reshape latent [n 1 rank]) key)
-                                                         first-batch))
-        [b s wide context] [(batch) (/ n (batch)) (dim q 2) (dim kept 3)]
-        seen-rows (slice kept (in-cache first-batch 0 0 [0 0 0]) (in-cache first-batch b nil [1 context wide]))
+        seen-rows (seen-by (beside (reshape latent [n 1 rank]) key) cache)
+        [b s wide context] [(batch) (/ n (batch)) (dim q 2) (dim seen-rows 2)]
         positions (reshape (row-positions) [b s])
         scores (contract [b s g h t] (reshape q [b s 1 heads wide]) [b s g h d] seen-rows [b g t d])
         seen (tensor [i b j s g 1 h heads t context]

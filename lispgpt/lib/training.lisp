@@ -1,6 +1,8 @@
-; Training.  `(training loss-of)` makes the entries that training is made of, from a function [tokens targets random] ->
-; [loss right]: tokens and targets [batch length] i32; random is what `dropout` draws from, or nil where nothing is to be
-; dropped; loss is the mean over the targets, and right is how many of them were the most probable token.
+; Training.  `(training logits)` makes the entries that training is made of from a model's entry of tokens and positions,
+; whose loss is that of the next tokens; `(training loss-of)` from a function [tokens targets random] -> [loss right]: tokens
+; and targets [batch length] i32; random is what dropout draws from, or nil where nothing is to be dropped; loss is the
+; mean over the targets, and right is how many of them were the most probable token.  Both are evaluated in whole texts
+; (`whole-texts`): the model's own layers can be called there, and look at the texts' rows in place of a cache.
 ;
 ;   train        tokens targets step seed lr warmup steps min-lr clip weight-decay beta1 beta2 -> loss grad-norm lr
 ;   accumulate   tokens targets step seed accumulate -> loss; adds 1 / accumulate of its gradients to states
@@ -11,26 +13,13 @@
 ; W.master (the weight in f32, where the model's is bf16) and W.gradient (the sum over micro-batches).
 (require-dialect arith math tensor)
 (require nn)
-(require attention)
 (require gradients)
-(require random)
 
 (config schedule "cosine"                      ; of the learning rate, after the warm-up: cosine, linear or constant
         head-rows 8192                         ; of which `head-loss` has scores at once on each device,
         head-parts 64                          ; or of so many more that this many parts are all of them
+        activation-type f32                    ; bf16: what products read is in bf16, their sums in f32
         adam-epsilon 1e-8)
-
-; ---- the derivative of gelu, in few instructions: (1 + t)/2 (1 + (1 - t) v slope), where t is the tanh
-
-(defgradient gelu [g y x]
-  [(elementwise
-     (fn [g v]
-       (let [v (cast v f32)
-             square (* v v)
-             t (tanh (* v (gelu-slope square 1.0)))
-             half (: 0.5 f32)]
-         (* g (math.fma half t half) (math.fma (- 1.0 t) (* v (gelu-slope square 3.0)) (: 1.0 f32)))))
-     g x)])
 
 ; ---- losses
 
@@ -106,20 +95,6 @@
   (let [[n columns] (shape x)]
     (contract [c] (tensor [r n] 1.0) [r] x [r c])))
 
-; ---- dropout: "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", Srivastava et al. 2014
-
-; x with each element 0 at a probability of rate, else divided by 1 - rate.  random is [seed step], i32 of no dimension,
-; or nil; place is a number that no other call has.  What is dropped is computed again for the gradient.
-(defn dropout [x rate random place]
-  (if (or (= random nil) (= rate 0.0))
-    x
-    (let [[n width] (shape x)
-          [seed step] random]
-      (tensor [r n c width]
-        (let [counter [(at step) (: place i32) (: 0 i32)]
-              word (philox-word (cast r i32) (cast c i32) width counter [(at seed) (: 0 i32)])]
-          (select (>= (fraction word) rate) (* (at x r c) (/ 1.0 (- 1.0 rate))) 0.0))))))
-
 ; ---- the optimizer
 
 ; The learning rate of a step: up to lr over the warm-up, then by the schedule down to min-lr at the last step.
@@ -140,7 +115,7 @@
   (fold (fn [sums dimension] (sum sums)) (square x) (shape x)))
 
 ; The root of the sum of all squares, and what to multiply gradients by so that it is at most clip (0: as large as it is).
-(defn clipped [gradients clip]
+(defn clipped-by [gradients clip]
   (let [norm (sqrt (fold + 0.0 (map square-sum gradients)))]
     [norm (elementwise (fn [norm clip] (select (> clip 0.0) (min 1.0 (/ clip (+ norm 1e-6))) 1.0)) norm clip)]))
 
@@ -162,13 +137,36 @@
 ; Zeros in the place of x, whatever it holds: a NaN too.
 (defn forgotten [x] (elementwise (fn [v] (select (= v v) 0.0 0.0)) x))
 
+; ---- what is trained
+
+; How improbable a model, an entry of tokens and positions that gives logits, finds the targets of whole texts
+(defn next-token-loss [model tokens targets]
+  (let [[texts length] (shape tokens)
+        n (* texts length)
+        logits (first (results (model (reshape tokens [n]) (row-positions))))
+        [rows columns] (if (= (rank logits) 2) (shape logits) [0 0])
+        [vocab targets] [(configured "vocab" columns) (reshape targets [n])]
+        parts (factors logits)]
+    (if (or (not (= rows n)) (< columns vocab))
+      (error (str "a loss wants logits of each of " n " positions over a vocabulary of " vocab ", and the entry gives "
+                  (type logits) ": it should take those of the last positions by (last x) of nn"))
+      (cond (not parts) (cross-entropy logits targets vocab)
+            (= (count parts) 2) (head-loss (first parts) (nth parts 1) targets vocab)
+            :else (head-loss (first parts) (nth parts 1) targets vocab (nth parts 2))))))
+
+; -> [loss right …]
+(defn loss-in-texts [trained tokens targets random]
+  (whole-texts (shape tokens) random
+               (fn [] (if (entry? trained) (next-token-loss trained tokens targets) (trained tokens targets random)))))
+
 ; ---- entries
 
 ; Matrices and tables decay; norms and biases, which have one dimension, do not.
 (defn decays [w] (> (count (weight-shape w)) 1))
 
-(defn training [loss-of]
+(defn training [trained]
   (let [weights (all-weights)
+        loss-of (fn [tokens targets random] (loss-in-texts trained tokens targets random))
         of (fn [suffix which] (states-like which suffix f32))
         short (fn [w] (not (= (weight-dtype w) f32)))
         m (of ".m" weights)
@@ -177,7 +175,7 @@
         masters (map (fn [w] (first (of ".master" (if (short w) [w] [])))) weights)
         step-down
         (fn [gradients step lr warmup steps min-lr clip weight-decay beta1 beta2]
-          (let [[norm scale] (clipped gradients clip)
+          (let [[norm scale] (clipped-by gradients clip)
                 rate (scheduled step lr warmup steps min-lr)
                 what [beta1 beta2 (* rate (unbiased beta1 step)) (unbiased beta2 step) (* rate weight-decay) scale]
                 first-step (elementwise (fn [n] (= n 1)) step)]

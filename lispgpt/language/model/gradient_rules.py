@@ -15,6 +15,7 @@ from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Closure, describe, items_of
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model import index_algebra
+from lispgpt.language.model.table import Building, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, head_name, show
 
 
@@ -23,14 +24,15 @@ class GradientRules:
     """What `defgradient` has said of ops, by their names (a reduction's with its combiner's behind it); and the values
     that calls of functions with gradients of their own, `stop-gradient` and `recompute` gave.
 
-    calls: for the (first) tensor that a function gave the rule, all that it gave, and its arguments.  rewritten: what
-    loops and branches gave, and what gives it in their place since gradients went through them.
+    calls: for the (first) tensor that a function gave the rule, all that it gave, and its arguments.  recomputed: the
+    function, its arguments, and how the entry stood when it was called.  rewritten: what loops and branches gave, and
+    what gives it in their place since gradients went through them.
     """
 
     of_ops: dict[str, Closure] = field(default_factory=dict)
     calls: dict[ir.Value, tuple[Closure, Any, list[Any]]] = field(default_factory=dict)
     stopped: set[ir.Value] = field(default_factory=set)
-    recomputed: dict[ir.Value, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
+    recomputed: dict[ir.Value, tuple[Any, tuple[Any, ...], Building | None]] = field(default_factory=dict)
     rewritten: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
 
     def settle(self) -> None:
@@ -96,10 +98,12 @@ def _stop_gradient(evaluator: Evaluator, form: Form, value: Any) -> Any:
 @builtin("recompute", 1, None)
 def _recompute(evaluator: Evaluator, form: Form, function: Any, *arguments: Any) -> Any:
     """`(recompute f x …)`: (f x …), of which a gradient computes the inner values again instead of keeping them."""
+    now = evaluator.states.of(Model).building
+    before = None if now is None else now.copied()
     result = evaluator.call(function, list(arguments), form)
     if not shapes.is_tensor(result):
         evaluator.site.fail(f"`recompute` wants a function that gives a tensor, and got {describe(result)}", form)
-    evaluator.states.of(GradientRules).recomputed[result] = (function, arguments)
+    evaluator.states.of(GradientRules).recomputed[result] = (function, arguments, before)
     return result
 
 
@@ -147,6 +151,35 @@ def _indices(evaluator: Evaluator, form: Form, result: Any) -> Any:
     op = _made_by(evaluator, result, ("linalg.contract", "linalg.generic"), form)
     maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
     return tuple(tuple(ir.AffineDimExpr(e).position for e in m.results) for m in maps)
+
+
+@builtin("factors", 1, 1)
+def _factors(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(factors y)`: [x w] where y [n o] is the sums of x [n k] times w [o k], [x w b] where b [o] was added to them;
+    nil where y is anything else."""
+    op = defining_op(value) if isinstance(value, ir.Value) else None
+    bias: tuple[ir.Value, ...] = ()
+    if op is not None and (parts := _parts_of_sum(op)):
+        op, bias = defining_op(parts[0]), parts[1:]
+    if op is None or op.name != "linalg.contract" or not is_filled_with(op.operands[2], 0.0):
+        return None
+    maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+    x, w, y = ([ir.AffineDimExpr(e).position for e in m.results] for m in maps)
+    if len(x) != 2 or len(w) != 2 or y != [x[0], w[0]] or x[1] != w[1]:
+        return None
+    return (op.operands[0], op.operands[1], *bias)
+
+
+def _parts_of_sum(op: ir.Operation) -> tuple[ir.Value, ...]:
+    """Of `(+ y b)`, a matrix and what is added to each of its rows, those; nothing for what else an op may be."""
+    if op.name != "linalg.generic" or len(op.operands) != 3 or len(shape_of(op.results[0])) != 2:
+        return ()
+    block = op.regions[0].blocks[0]
+    maps = [str(a) for a in op.attributes["indexing_maps"]]
+    names = [inner.name for inner in block.operations]
+    along = ["affine_map<(d0, d1) -> (d0, d1)>", "affine_map<(d0, d1) -> (d1)>"]
+    plain = names == ["arith.addf", "linalg.yield"] and list(block.operations[0].operands) == list(block.arguments)[:2]
+    return (op.operands[0], op.operands[1]) if plain and maps[:2] == along else ()
 
 
 @builtin("contraction", 6, 6)

@@ -8,6 +8,7 @@ so that products of bf16 have gradients that are such products.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import prod
 from typing import Any
 
@@ -24,6 +25,7 @@ from lispgpt.language.model.gradient_targets import targets_of
 from lispgpt.language.model.loop_gradients import LoopGradients
 from lispgpt.language.model.named_ops import is_contraction, made_generic
 from lispgpt.language.model.scattering import Scatter
+from lispgpt.language.model.table import Model
 from lispgpt.language.model.written_out import write_out
 from lispgpt.language.reader.forms import Form
 
@@ -201,10 +203,12 @@ class _Backward:
 
     def _recompute(self, result: ir.Value, gradient: ir.Value) -> None:
         """Call the function once more, on values that no common subexpression can be found for, and walk its ops."""
-        function, arguments = self.rules.recomputed[result]
+        function, arguments, standing = self.rules.recomputed[result]
         again = [same_value(self.evaluator, a, self.form) if shapes.is_tensor(a) else a for a in arguments]
         before = len(operations(self.block))
-        value = self.evaluator.call(function, again, self.form)
+        now = self.evaluator.states.of(Model).building
+        with now.as_it_was(standing) if now is not None and standing is not None else nullcontext():
+            value = self.evaluator.call(function, again, self.form)
         (value,), _ = write_out(self.evaluator, [value], [a for a in again if shapes.is_tensor(a)], self.form)
         ops = operations(self.block)[before:]
         self.active.update(new for old, new in zip(arguments, again, strict=True) if old in self.active)

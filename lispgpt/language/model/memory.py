@@ -9,7 +9,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import State, StateReference, Variable, Weight, WeightReference, describe
-from lispgpt.language.forms import shapes
+from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model.blocks import is_in_blocks, unpacked
 from lispgpt.language.model.layers import place_of
 from lispgpt.language.model.table import BATCH, Building, Model
@@ -59,13 +59,14 @@ def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[
         evaluator.site.fail(f"a state or a part of one is wanted here, and this is {describe(value)}", form)
     model, state = evaluator.states.of(Model), value.state
     dimensions = model.dimensions(state)
-    if state.value is None:
+    held = _value_of(evaluator, state, form)
+    if held is None:
         entry = building(evaluator, form, state.name).entry
         missing = next(name for name in dimensions if name not in entry.dimensions and isinstance(name, str))
         evaluator.site.fail(
             f"the state {state.name} has a dimension {missing}, which no input of {entry.name} has", form
         )
-    sizes: list[Any] = list(state.value.type.shape)
+    sizes: list[Any] = list(held.type.shape)
     offsets = [0] * len(sizes)
     own = [place for place, size in enumerate(dimensions) if isinstance(size, int)]
     for place, index in zip(own, value.index, strict=False):
@@ -73,20 +74,39 @@ def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[
     return state, tuple(offsets), tuple(sizes)
 
 
+def _value_of(evaluator: Evaluator, state: State, form: Form) -> ir.Value | None:
+    """What a state holds by now: in whole texts what they have written, or else zeros, as at a text's beginning."""
+    model = evaluator.states.of(Model)
+    whole = None if model.building is None or state.shared else model.building.whole
+    if whole is None:
+        return state.value
+    if state.name not in whole.states:
+        assert model.building is not None
+        extents = [model.building.sizes.get(n) if isinstance(n, str) else n for n in model.dimensions(state)]
+        if None in extents:
+            return None
+        dtype = ir.Type.parse(state.dtype)
+        shapes.tensor_type(evaluator, extents, dtype, form)  # type: ignore[arg-type]
+        zero = 0.0 if arithmetic.is_float(dtype) else 0
+        whole.states[state.name] = tensors.filled(evaluator, tuple(extents), zero, dtype, form)  # type: ignore[arg-type]
+    return whole.states[state.name]
+
+
 @builtin("read-state", 1, 1)
 def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
-    """`(read-state (kv l))`: what a state holds by now."""
+    """`(read-state (kv l))`: what a state holds by now; in `whole-texts`, where nothing was written, zeros."""
     building(evaluator, form, "read-state")
     state, offsets, sizes = _window(evaluator, reference, form)
-    assert state.value is not None
-    return shapes.extract(evaluator, state.value, offsets, sizes, form)
+    held = _value_of(evaluator, state, form)
+    assert held is not None
+    return shapes.extract(evaluator, held, offsets, sizes, form)
 
 
 @builtin("write-state", 2, 2)
 def _write_state(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
     """`(write-state (kv l) x)`: from here on the state holds x there; gives x."""
     now = building(evaluator, form, "write-state")
-    now.accumulates = True
+    now.accumulates |= now.whole is None
     return _write(evaluator, form, reference, value, now.written)
 
 
@@ -110,14 +130,18 @@ def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: 
     """names: gets that of the state."""
     _outside_of_loops(evaluator, form)
     state, offsets, sizes = _window(evaluator, reference, form)
-    assert state.value is not None
-    names.add(state.name)
+    held, texts = _value_of(evaluator, state, form), building(evaluator, form, "write-state").whole
+    assert held is not None
     value = shapes.tensor_of(evaluator, value, form, "write-state")
-    whole = all(size is not None for size in sizes)
-    if whole and value.type == state.value.type:
-        state.value = value
+    if not all(size is not None for size in sizes) or value.type != held.type:
+        held = shapes.insert(evaluator, value, held, offsets, sizes, form)
     else:
-        state.value = shapes.insert(evaluator, value, state.value, offsets, sizes, form)
+        held = value
+    if texts is not None and not state.shared:
+        texts.states[state.name] = held
+    else:
+        names.add(state.name)
+        state.value = held
     return value
 
 
@@ -217,10 +241,15 @@ def called_size(evaluator: Evaluator, size: int, arguments: list[Any], form: For
 
 @builtin("row-positions", 0, 0)
 def _row_positions(evaluator: Evaluator, form: Form) -> Any:
-    """The entry's input `positions`: where in its sequence each row stands, a tensor of i32."""
+    """Where in its sequence each row stands, a tensor of i32: the entry's input `positions`, or in `whole-texts` the
+    places of a text's rows, from 0 on."""
     now = building(evaluator, form, "row-positions")
     if now.positions is None:
-        evaluator.site.fail("`row-positions` needs an entry with an input named positions", form)
+        evaluator.site.fail(
+            "`row-positions` needs an entry with an input named positions, or (whole-texts [batch length] nil "
+            "(fn [] …)) around what asks for them, as `training` has it around a loss",
+            form,
+        )
     return now.positions
 
 

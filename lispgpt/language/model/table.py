@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lispgpt.base.folder_map import FolderMap, Gguf
@@ -61,6 +62,23 @@ class Generation:
 
 
 @dataclass(eq=False)
+class WholeTexts:
+    """What holds where whole texts are looked at, as a loss does: rows are those of `texts` of `length` positions each.
+
+    positions: where each row stands in its text.  states: what states hold by now, that of a text's beginning, zeros,
+    where none is named; it is forgotten with the texts.  random: what `dropout` draws from, None where nothing is to be
+    dropped.  drawn: how many have drawn so far.
+    """
+
+    texts: int
+    length: int
+    positions: ir.Value
+    random: Any
+    states: dict[str, ir.Value] = field(default_factory=dict)
+    drawn: int = 0
+
+
+@dataclass(eq=False)
 class Building:
     """The entry that is being built.
 
@@ -68,7 +86,7 @@ class Building:
     accumulates: whether it has changed a state or weight by more than writing rows at their positions.  placed,
     written: states that it has written in that way, and in another.  minds_padding:
     whether it has asked which rows are real.  every_position: whether what a model says of a sequence's last position
-    is wanted of all.
+    is wanted of all.  whole: the whole texts that are looked at, if any are.
     """
 
     entry: Entry
@@ -80,6 +98,23 @@ class Building:
     written: set[str] = field(default_factory=set)
     minds_padding: bool = False
     every_position: bool = False
+    whole: WholeTexts | None = None
+
+    @contextmanager
+    def as_it_was(self, before: Building) -> Iterator[None]:
+        """Have rows stand where they stood when `before` was a copy of this (`copied`)."""
+        now = self.positions, self.sizes, self.every_position, self.whole
+        self.positions, self.sizes, self.every_position = before.positions, before.sizes, before.every_position
+        self.whole = before.copied().whole
+        try:
+            yield
+        finally:
+            self.positions, self.sizes, self.every_position, self.whole = now
+
+    def copied(self) -> Building:
+        """This as it is now, whatever is read, written or drawn later."""
+        whole = None if self.whole is None else replace(self.whole, states=dict(self.whole.states))
+        return replace(self, whole=whole)
 
 
 @dataclass(eq=False)

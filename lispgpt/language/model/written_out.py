@@ -127,8 +127,8 @@ class Writer:
             old.replace_all_uses_with(new)
         for known, (rule, given, arguments) in list(self.rules.calls.items()):
             self.rules.calls[known] = rule, _mapped(given, replaced), list(_mapped(tuple(arguments), replaced))
-        for known, (function, given) in list(self.rules.recomputed.items()):
-            self.rules.recomputed[known] = function, _mapped(given, replaced)
+        for known, (function, given, standing) in list(self.rules.recomputed.items()):
+            self.rules.recomputed[known] = function, _mapped(given, replaced), standing
         if op.parent.operation.name == "func.func":
             self.rules.rewritten += replaced.items()
         else:
@@ -243,8 +243,8 @@ class Writer:
                 rule, given, arguments = self.rules.calls[old]
                 self.rules.calls[new] = rule, _mapped(given, every), list(_mapped(tuple(arguments), every))
             if old in self.rules.recomputed:
-                function, given = self.rules.recomputed[old]
-                self.rules.recomputed[new] = function, _mapped(given, every)
+                function, given, standing = self.rules.recomputed[old]
+                self.rules.recomputed[new] = function, _mapped(given, every), standing
             if old in self.rules.stopped:
                 self.rules.stopped.add(new)
 
