@@ -1,12 +1,12 @@
-"""Attention of a sharded launch: a block's positions of some heads, whose number modulo the ranks is its rank.
+"""Attention of a clustered launch: a block's positions of some heads, whose number modulo the ranks is its rank.
 
-A cluster's warps share its heads of keys and values out, and each head's warps the block's positions.  A row of keys
-is one for some lanes, each with 16 or 32 bytes; a warp takes as many at once as there is room for.  Keys and values of
-earlier positions are loaded before the query is there, as many as registers hold, as the words that lie there: who
-converts a number waits for it.  The first of them may lie in the block's memory; where none do, all are brought to the
-cache of all cores while the layer ahead is under way, to stay there.  Further ones come one batch after the other,
-whose result is joined to what the warp has left of those before.  The row's own key and value come with the query; the
-block whose position it is writes them: in each cluster that has their head the same.
+A cluster's subgroups share its heads of keys and values out, and each head's subgroups the block's positions.  A row of
+keys is one for some lanes, each with 16 or 32 bytes; a subgroup takes as many at once as there is room for.  Keys and
+values of earlier positions are loaded before the query is there, as many as registers hold, as the words that lie
+there: who converts a number waits for it.  The first of them may lie in the block's memory; where none do, all are
+brought to the cache of all cores while the layer ahead is under way, to stay there.  Further ones come one batch after
+the other, whose result is joined to what the subgroup has left of those before.  The row's own key and value come with
+the query; the block whose position it is writes them: in each cluster that has their head the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lispgpt.passes.decode_step.scalars import (
     when,
     word,
 )
-from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
 
@@ -44,8 +44,8 @@ LOWEST = -1e30
 Pairs = list[tuple[list[Word], list[Word]]]
 
 
-class Earlier(HeadReader):
-    """A warp's part of earlier positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
+class PastRows(HeadReader):
+    """A subgroup's part of earlier positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
     layer that is under way."""
 
     def __init__(
@@ -55,18 +55,18 @@ class Earlier(HeadReader):
         normed: Sequence[Copied],
         position: Word,
         parity: Word | None = None,
-        text: Word | int = 0,
+        sequence: Word | int = 0,
     ) -> None:
-        super().__init__(launch, made, normed, position, text)
+        super().__init__(launch, made, normed, position, sequence)
         layout = launch.layout
         self.parity = parity
         self.numbers, self.across, self.words = layout.row_numbers, layout.row_lanes, layout.row_words
         self.at_once = 32 // self.across
-        number = launch.warp // layout.head_warps
-        busy = number < layout.kv if layout.kv * layout.head_warps < WARPS else None
+        number = launch.subgroup // layout.head_subgroups
+        busy = number < layout.kv if layout.kv * layout.head_subgroups < SUBGROUPS else None
         self.shared = number if busy is None else lesser(number, word(layout.kv - 1))
-        self.within = launch.warp % layout.head_warps if layout.kv > 1 else launch.warp
-        self.count = launch.earlier(position)
+        self.within = launch.subgroup % layout.head_subgroups if layout.kv > 1 else launch.subgroup
+        self.count = launch.past(position)
         if busy is not None:
             self.count = busy.where(self.count, 0)
         self.busy = busy
@@ -76,7 +76,8 @@ class Earlier(HeadReader):
         self.step, self.turns, self.near = layout.row_step, layout.turns, layout.near
         self.more = layout.all_turns > self.turns
         self.early = min(self.near + max(1, layout.numbers // (2 * self.words)), self.turns)
-        """The turn before which rows come to registers ahead of the stream: behind all its exchange would wait."""
+        """The turn before which rows come to registers ahead of the residual stream: behind all its exchange would
+        wait."""
 
     def _number(self, turn: Word | int) -> Word:
         """Which of the block's positions a lane has in its turn."""
@@ -99,7 +100,7 @@ class Earlier(HeadReader):
         return b.constant(0.0, b.with_width(memory.type.element_type, width))
 
     def load(self, turns: range) -> Pairs:
-        """Keys and values of some turns, as words that lie there; zeros where a warp has none."""
+        """Keys and values of some turns, as words that lie there; zeros where a subgroup has none."""
         return [self._row(word(turn)) for turn in turns]
 
     def load_near(self) -> Pairs:
@@ -167,7 +168,7 @@ class Earlier(HeadReader):
         each(self.turns, self._turns(left), batch, self.turns)
 
     def _turns(self, left: Word) -> Word:
-        """How many turns a warp has, of so many positions that are left for it and those behind it."""
+        """How many turns a subgroup has, of so many positions that are left for it and those behind it."""
         return (left > 0).where((left + (self.step - 1)) // self.step, 0)
 
     def _attend_first(self, rows: Pairs, member: Word, counts: Sequence[int]) -> None:
@@ -214,9 +215,9 @@ class Earlier(HeadReader):
         part, end = self._left(member)
         before = None
         if turn is not None:
-            c.warp_barrier()
+            c.subgroup_barrier()
             before = [*c.load_reals(end, 2), *self._loaded(part)]
-            c.warp_barrier()
+            c.subgroup_barrier()
             top = greater(top, before[0])
         powers = [Word(exp2((s - top).value, launch.target)) for s in scores]
         total, sums = powers[0], [powers[0] * v for v in self._reals(rows[0][1])]
@@ -233,7 +234,7 @@ class Earlier(HeadReader):
         if_there(self.busy, lambda: self._leave(member, sums, [top, total]))
 
     def _left(self, member: Word) -> tuple[Word, Word]:
-        """Where a warp's part lies, and its end."""
+        """Where a subgroup's part lies, and its end."""
         place = self.launch.place("parts") + self.part(self.slot(self.shared, member))
         part = place + self.within * self.launch.layout.part
         return part, part + 4 * self.depth
@@ -247,7 +248,7 @@ class Earlier(HeadReader):
         when(self.launch.lane == 0, lambda: c.store_words(end, both))
 
     def _leave_nothing(self, member: Word) -> None:
-        """Of a warp that has no rows."""
+        """Of a subgroup that has no rows."""
         none = [real(0.0)] * self.numbers
         if_there(self.busy, lambda: self._leave(member, none, [real(LOWEST), real(0.0)]))
 

@@ -1,4 +1,4 @@
-"""Heads of a sharded launch: where their queries, keys and values lie in a product's rows and in the cache."""
+"""Heads of a clustered launch: where their queries, keys and values lie in a product's rows and in the cache."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Rows:
 @dataclass(frozen=True)
 class Heads:
     """shared: the leading loop of attention whose numbers are keys' and values' heads; member: that of the queries'
-    heads which have these in common; text: that of several texts; None where it is not longer than 1.  firsts: columns
-    of what attention reads at which queries, keys and values of the first head start, where all heads' follow one
-    behind the other.  short: whether a number of the cache has 16 bits, and not 32.  rows: of the cache, where they lie
-    at such distances."""
+    heads which have these in common; sequence: that of several sequences; None where it is not longer than 1.  firsts:
+    columns of what attention reads at which queries, keys and values of the first head start, where all heads' follow
+    one behind the other.  short: whether a number of the cache has 16 bits, and not 32.  rows: of the cache, where they
+    lie at such distances."""
 
     shared: int | None
     member: int | None
@@ -44,7 +44,7 @@ class Heads:
     depth: int
     loops: int
     short: bool
-    text: int | None = None
+    sequence: int | None = None
     firsts: tuple[int, int, int] = (0, 0, 0)
     rows: Rows | None = None
 
@@ -63,9 +63,9 @@ class Heads:
         """Heads of keys and values."""
         return self.count // self.group
 
-    def place(self, shared: Index, member: Index, text: Index = 0) -> list[Index]:
+    def place(self, shared: Index, member: Index, sequence: Index = 0) -> list[Index]:
         """Indices of the leading loops."""
-        of_loops = {self.shared: shared, self.member: member, self.text: text}
+        of_loops = {self.shared: shared, self.member: member, self.sequence: sequence}
         return [of_loops.get(i, 0) for i in range(self.loops)]
 
 
@@ -78,7 +78,7 @@ def heads_of(chain: Chain, target: Gpu) -> Heads:
     block = kernel.regions[0].blocks[0]
     attention = attention_of(kernel)
     assert attention is not None
-    heads = _loops(attention, chain.texts)
+    heads = _loops(attention, chain.sequences)
     ops = list(block.operations)
     with ir.InsertionPoint(ops[-1]), kernel.location:
         firsts = _Columns(chain, attention, heads, target).firsts()
@@ -123,13 +123,13 @@ def _rows(chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> Rows
     return Rows(firsts, position, head)
 
 
-def _loops(attention: Attention, texts: int) -> Heads:
+def _loops(attention: Attention, sequences: int) -> Heads:
     if attention.own is None or attention.depth != attention.width:
         raise Refused("its attention is not of heads whose keys, as deep as values, it writes itself")
-    text = attention.own.sequence if texts > 1 else None
-    if texts > 1 and (text is None or attention.own.each > 1 or attention.extents[text] != texts):
-        raise Refused("its texts do not have a row and a part of the cache each")
-    long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1 and i != text}
+    sequence = attention.own.sequence if sequences > 1 else None
+    if sequences > 1 and (sequence is None or attention.own.each > 1 or attention.extents[sequence] != sequences):
+        raise Refused("its sequences do not have a row and a part of the cache each")
+    long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1 and i != sequence}
     shared = [i for i in long if i in attention.shared]
     members = [i for i in long if i not in attention.shared]
     if len(shared) > 1 or len(members) > 1:
@@ -138,7 +138,7 @@ def _loops(attention: Attention, texts: int) -> Heads:
     count = group * (long[shared[0]] if shared else 1)
     short = b.is_short(attention.keys.tensor.type)
     loop, member = (found[0] if found else None for found in (shared, members))
-    return Heads(loop, member, count, group, attention.depth, len(attention.extents), short, text)
+    return Heads(loop, member, count, group, attention.depth, len(attention.extents), short, sequence)
 
 
 def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:
@@ -152,12 +152,12 @@ class _Columns:
     """Which columns queries, keys and values are made of."""
 
     def __init__(self, chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> None:
-        self.attention, self.heads, self.texts = attention, heads, chain.texts
+        self.attention, self.heads, self.sequences = attention, heads, chain.sequences
         self.seen: list[int] = []
         self.reader = Reader(target)
         for tensor in _tensors(chain.attention, chain.rows_argument):
             self.reader.bind(tensor, self._note)
-        for theirs in (theirs for ahead in chain.aheads for theirs in ahead.results.values()):
+        for theirs in (theirs for ahead in chain.hoisted for theirs in ahead.results.values()):
             for tensor in _tensors(chain.attention, theirs):
                 self.reader.bind(tensor, lambda index, width: b.splat(b.constant(0.0, b.f32()), width))
         for one in chain.head_norms:
@@ -213,7 +213,7 @@ class _Columns:
 
     def _check_results(self, head: int, shared: int, member: int) -> None:
         out = self.attention.out
-        last = self.texts - 1
+        last = self.sequences - 1
         for d in range(self.heads.depth):
             where = zip(out.index(self.heads.place(shared, member, last), 0, d), shape_of(out.tensor), strict=True)
             number = last * self.heads.count + head

@@ -1,4 +1,5 @@
-"""The warps of a launch of several texts that multiply: all steps of a layer, one after the other, by all of them."""
+"""The subgroups of a launch of several sequences that multiply: all steps of a layer, one after the other, by all of
+them."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from contextlib import ExitStack
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.batch_attention import TextAttention
-from lispgpt.passes.decode_step.batch_launch import TextsLaunch
-from lispgpt.passes.decode_step.batch_lm_head import TextsHead
+from lispgpt.passes.decode_step.batch_launch import BatchLaunch
+from lispgpt.passes.decode_step.batch_lm_head import BatchLmHead
 from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
-from lispgpt.passes.decode_step.batch_residual import PAUSE, Stream, Summed
+from lispgpt.passes.decode_step.batch_residual import PAUSE, ResidualStream, Summed
 from lispgpt.passes.decode_step.batch_rows import HiddenUnits, Queries
 from lispgpt.passes.decode_step.batch_sums import leave_addends
 from lispgpt.passes.decode_step.largest_logit import choose, chosen_before, end, report
@@ -21,8 +22,8 @@ from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 
 
-class TextsLayers:
-    def __init__(self, launch: TextsLaunch) -> None:
+class BatchLayers:
+    def __init__(self, launch: BatchLaunch) -> None:
         self.launch = launch
 
     def emit(self) -> None:
@@ -40,58 +41,58 @@ class TextsLayers:
 
             def other() -> list[Word]:
                 if launch.kept:
-                    reports = (number > 0) & launch.reports & (launch.warp < layout.texts)
-                    when(reports, lambda: report(launch, number, launch.warp))
+                    reports = (number > 0) & launch.reports & (launch.subgroup < layout.sequences)
+                    when(reports, lambda: report(launch, number, launch.subgroup))
                 return [chunk, c.clock() - PAUSE]
 
             chunk, since = either(launch.layered, "rr", layers, other)
             products = TextProducts(launch)
-            stream, norm = Stream(products), launch.chain.norms[2]
-            weights = stream.weights(norm, 0)
+            residual_stream, norm = ResidualStream(products), launch.chain.norms[2]
+            weights = residual_stream.weights(norm, 0)
             behind = Summed.of_run(launch.before + number)
-            when(launch.cluster >= layout.layer_clusters, lambda: stream.follow(behind))
-            last = stream.take(behind, since)
-            stream.leave_normed(last, norm, weights)
-            TextsHead(products).emit(chunk, number)
+            when(launch.cluster >= layout.layer_clusters, lambda: residual_stream.follow(behind))
+            last = residual_stream.take(behind, since)
+            residual_stream.leave_normed(last, norm, weights)
+            BatchLmHead(products).emit(chunk, number)
             return [chunk + chunks_ahead(launch)]
 
         loop(0, launch.times, [word(0)], run)
-        ends = launch.reports & (launch.warp < layout.texts)
+        ends = launch.reports & (launch.subgroup < layout.sequences)
         when(ends, self._end)
 
     def _end(self) -> None:
-        launch, text = self.launch, self.launch.warp
-        end(launch, choose(launch, launch.before + launch.times, text), launch.times - 1, text)
+        launch, sequence = self.launch, self.launch.subgroup
+        end(launch, choose(launch, launch.before + launch.times, sequence), launch.times - 1, sequence)
 
     def _begin(self, run: Word) -> None:
         """A run's tokens: the launch's first ones, or those that the run before has chosen; and what is made ahead."""
-        launch, text = self.launch, self.launch.warp
+        launch, sequence = self.launch, self.launch.subgroup
 
         def chosen() -> None:
-            token = chosen_before(launch, run, text)
-            when(launch.lane == 0, lambda: c.store_words(launch.place("tokens") + text * 4, [token]))
+            token = chosen_before(launch, run, sequence)
+            when(launch.lane == 0, lambda: c.store_words(launch.place("tokens") + sequence * 4, [token]))
 
-        when((run > 0) & (text < launch.layout.texts), chosen)
-        if launch.chain.aheads:
-            self._make_ahead(run)
-        self.launch.meet_tokens()
+        when((run > 0) & (sequence < launch.layout.sequences), chosen)
+        if launch.chain.hoisted:
+            self._make_hoisted(run)
+        self.launch.wait_for_tokens()
 
-    def _make_ahead(self, run: Word) -> None:
-        """What is the same for all layers' attention to the block's text."""
+    def _make_hoisted(self, run: Word) -> None:
+        """What is the same for all layers' attention to the block's sequence."""
         launch = self.launch
-        text = launch.text
-        for ahead in launch.chain.aheads:
+        sequence = launch.sequence
+        for ahead in launch.chain.hoisted:
             with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
                 for argument, series in ahead.arguments.items():
                     if series.buffer == launch.chain.tokens:
                         raise Refused("what a kernel ahead of the layers makes depends on the token")
                     if series.buffer == launch.chain.positions:
-                        made.hold(argument, (launch.position_of(text) + run).value)
+                        made.hold(argument, (launch.position_of(sequence) + run).value)
                 for tensor, memory in outputs_of(made.op):
                     theirs = ahead.results[ir.BlockArgument(memory).arg_number]
-                    self._leave_ahead(made, tensor, theirs, text)
+                    self._leave_hoisted(made, tensor, theirs, sequence)
 
-    def _leave_ahead(self, made: Copied, tensor: ir.Value, argument: int, text: Word) -> None:
+    def _leave_hoisted(self, made: Copied, tensor: ir.Value, argument: int, sequence: Word) -> None:
         launch, layout = self.launch, self.launch.layout
         shape, start = layout.ahead.shapes[argument], launch.place("ahead") + layout.ahead.place(argument)
         count = 1
@@ -104,7 +105,7 @@ class TextsLayers:
                 index.append((rest % extent).index())
                 rest = rest // extent
             with made.reader.scope():
-                value = Word(made.reader.read(tensor, [text.index(), *index[::-1]]))
+                value = Word(made.reader.read(tensor, [sequence.index(), *index[::-1]]))
             c.store_words(start + number * 4, [value])
 
         for_threads(launch, count, one)
@@ -115,51 +116,51 @@ class TextsLayers:
         """since: the clock when the block has left its part of the last exchange; returns that of the next one."""
         launch = self.launch.again()
         layout, chain, products = launch.layout, launch.chain, TextProducts(launch)
-        stream = Stream(products)
+        residual_stream = ResidualStream(products)
         count = ((launch.before + run) * layout.layers + layer) * 2
         parity = launch.at_layer(run, layer)
         with ExitStack() as stack:
-            into = products.load_rows(chunk, layout.into, layout.into_tiles)
-            out = products.load_columns(chunk + layout.first_out, layout.out)
-            products.release(into, out)
+            qkv = products.load_rows(chunk, layout.qkv, layout.qkv_tiles)
+            out_projection = products.load_columns(chunk + layout.first_out_projection, layout.out_projection)
+            products.release(qkv, out_projection)
             attention = TextAttention(stack, launch, run, layer)
-            queries, weights = Queries(stack, products, layer), stream.weights(chain.norms[0], layer)
+            queries, weights = Queries(stack, products, layer), residual_stream.weights(chain.norms[0], layer)
             attention.load_early()
             numbers = either(
-                layer == 0, "f" * (4 * len(stream.lines)),
-                lambda: self._embedded(stream, run),
-                lambda: stream.take(Summed.of_layer(launch, launch.before + run, layer - 1), since),
+                layer == 0, "f" * (4 * len(residual_stream.lines)),
+                lambda: self._embedded(residual_stream, run),
+                lambda: residual_stream.take(Summed.of_layer(launch, launch.before + run, layer - 1), since),
             )  # fmt: skip
-            stream.leave_scaled(numbers, chain.norms[0], weights)
+            residual_stream.leave_scaled(numbers, chain.norms[0], weights)
             attention.load()
-            products.leave_sums(into, "x")
-            products.meet()
+            products.leave_sums(qkv, "x")
+            products.wait_at()
             queries.leave()
-            attention.tell(parity)
-        launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.texts, parity)
+            attention.publish(parity)
+        launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.sequences, parity)
         products.split_up("attended", "attended_parts", layout.each * layout.depth)
-        products.leave_sums(out, "attended_parts")
-        products.meet()
-        leave_addends(launch, count, layout.out)
+        products.leave_sums(out_projection, "attended_parts")
+        products.wait_at()
+        leave_addends(launch, count, layout.out_projection)
         since = c.clock()
         with ExitStack() as stack:
             up = products.load_rows(chunk + layout.first_up, layout.up, layout.up_tiles)
             down = products.load_columns(chunk + layout.first_down, layout.down)
             products.release(up, down)
-            hidden, weights = HiddenUnits(stack, products, layer), stream.weights(chain.norms[1], layer)
-            added = stream.take(Summed.of_attention(launch, launch.before + run, layer), since)
-            stream.leave_scaled(added, chain.norms[1], weights)
+            hidden, weights = HiddenUnits(stack, products, layer), residual_stream.weights(chain.norms[1], layer)
+            added = residual_stream.take(Summed.of_attention(launch, launch.before + run, layer), since)
+            residual_stream.leave_scaled(added, chain.norms[1], weights)
             products.leave_sums(up, "x")
-            products.meet()
+            products.wait_at()
             hidden.leave()
-        launch.await_ranks("units", 4 * layout.hidden * layout.texts, parity)
+        launch.await_ranks("units", 4 * layout.hidden * layout.sequences, parity)
         products.split_up("units", "x", layout.hidden)
         products.leave_sums(down, "x")
-        products.meet()
+        products.wait_at()
         leave_addends(launch, count + 1, layout.down)
         return c.clock()
 
-    def _embedded(self, stream: Stream, run: Word) -> list[Word]:
+    def _embedded(self, residual_stream: ResidualStream, run: Word) -> list[Word]:
         chain = self.launch.chain
         with copied(self.launch, chain.embedding, chain.embedded, 0) as made:
-            return stream.embed(made, run)
+            return residual_stream.embed(made, run)

@@ -1,9 +1,9 @@
-"""How several texts' chain is shared among clusters: what their launch has that one text's has not.
+"""How several sequences' chain is shared among clusters: what their launch has that one sequence's has not.
 
-Warps have a layer's weights in registers for all texts, whose columns of the stream are those of a matrix instruction.
-Rank r of a cluster has the keys and values of text r, so that attention's parts never leave a block.  What clusters add
-to the stream is summed up once: of each rank's columns of all texts a cluster's block has a share, whose sums all
-blocks read.
+Subgroups have a layer's weights in registers for all sequences, whose columns of the residual stream are those of a
+matrix instruction. Rank r of a cluster has the keys and values of sequence r, so that attention's parts never leave a
+block.  What clusters add to the residual stream is summed up once: of each rank's columns of all sequences a cluster's
+block has a share, whose sums all blocks read.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ from itertools import accumulate
 from math import lcm
 
 from lispgpt.passes.decode_step.layout import BARRIER_BYTES, LINE, RANKS, Layout
-from lispgpt.passes.decode_step.sharing import WARPS, Sharing
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.kernels.refusal import Refused
 
-MOST_TEXTS = RANKS
+MOST_SEQUENCES = RANKS
 """Columns of a matrix instruction, and ranks of a cluster."""
 OPERAND_PARTS = 3
 """BF16 of a number of an operand, whose sum it is."""
-MATRIX_BYTES = 16 * MOST_TEXTS
-"""Of one part of 8 numbers of all texts."""
+MATRIX_BYTES = 16 * MOST_SEQUENCES
+"""Of one part of 8 numbers of all sequences."""
 PART_BYTES = 2 * MATRIX_BYTES
 STEP_BYTES = OPERAND_PARTS * PART_BYTES
-"""Of 16 numbers of all texts."""
+"""Of 16 numbers of all sequences."""
 QUADS_OF_TURN = 32
-"""Lines of four numbers that a warp takes at once: a part of a text's stream."""
+"""Lines of four numbers that a subgroup takes at once: a part of a sequence's residual stream."""
 NUMBERS = 16
-"""Of keys, and of values, that a lane has at once at most, as warps have a product's weights at the same time."""
-SUMMER = WARPS + 1
-"""The warp that sums up what clusters add to the stream; those behind it have the texts' own rows."""
-OWN_WARPS = 2
+"""Of keys, and of values, that a lane has at once at most, as subgroups have a product's weights at the same time."""
+SUMMER = SUBGROUPS + 1
+"""The subgroup that sums up what clusters add to the residual stream; those behind it have the sequences' own rows."""
+NEW_ROW_SUBGROUPS = 2
 
 
 def pitch(sharing: Sharing) -> int:
-    """Numbers from one text's sums of a product to the next one's, in other banks of a block's memory."""
+    """Numbers from one sequence's sums of a product to the next one's, in other banks of a block's memory."""
     return 16 * sharing.all + 4
 
 
 def _share(tiles: int, steps: int, line: int = 1) -> Sharing:
-    """A product's tiles and depth over warps: each has as few tiles' steps as possible, and as few groups of warps as
-    possible read all of the other side.  line: steps that come together, of which a warp takes some or several."""
+    """A product's tiles and depth over subgroups: each has as few tiles' steps as possible, and as few groups of
+    subgroups as possible read all of the other side.  line: steps that come together, of which a subgroup takes some or
+    several."""
     found = []
-    for groups in (g for g in range(1, min(tiles, WARPS) + 1) if tiles % g == 0):
-        for slices in (s for s in range(1, WARPS // groups + 1) if steps % s == 0):
+    for groups in (g for g in range(1, min(tiles, SUBGROUPS) + 1) if tiles % g == 0):
+        for slices in (s for s in range(1, SUBGROUPS // groups + 1) if steps % s == 0):
             own = steps // slices
             if own % line == 0 or line % own == 0:
                 found.append(Sharing(groups, slices, own, tiles))
@@ -52,13 +53,13 @@ def _share(tiles: int, steps: int, line: int = 1) -> Sharing:
 
 
 def _held_steps(sharing: Sharing) -> int:
-    """Of 16 of the depth and 16 rows, whose weights a warp has in its registers."""
+    """Of 16 of the depth and 16 rows, whose weights a subgroup has in its registers."""
     return sharing.steps * sharing.all // sharing.tiles
 
 
-class TextsLayout(Layout):
+class BatchLayout(Layout):
     spread, under_way, brings = 1, 1, False
-    threads = 32 * (SUMMER + 1 + OWN_WARPS)
+    threads = 32 * (SUMMER + 1 + NEW_ROW_SUBGROUPS)
     awaited = ("own", "attended", "units")
 
     def _take_turns(self) -> None:
@@ -69,56 +70,58 @@ class TextsLayout(Layout):
         return 0
 
     def _share_products(self, most: int) -> None:
-        if self.texts > MOST_TEXTS:
-            raise Refused(f"{self.texts} texts are more than {MOST_TEXTS}")
+        if self.sequences > MOST_SEQUENCES:
+            raise Refused(f"{self.sequences} sequences are more than {MOST_SEQUENCES}")
         self.line_parts = -(-self.width // (4 * QUADS_OF_TURN))
-        if self.line_parts > WARPS:
-            raise Refused(f"a block's warps do not have a stream of {self.width} at once")
+        if self.line_parts > SUBGROUPS:
+            raise Refused(f"a block's subgroups do not have a residual stream of {self.width} at once")
         rows, columns = self.width // 16, -(-self.columns // 16)
-        self.into, self.up = _share(-(-self.into_tiles // 2), rows), _share(-(-self.up_tiles // 2), rows)
-        self.out = _share(columns, self.attended // 16, LINE // 16)
+        self.qkv, self.up = _share(-(-self.qkv_tiles // 2), rows), _share(-(-self.up_tiles // 2), rows)
+        self.out_projection = _share(columns, self.attended // 16, LINE // 16)
         self.down = _share(columns, self.hidden // 16, LINE // 16)
-        steps = max(_held_steps(a) + _held_steps(c) for a, c in ((self.into, self.out), (self.up, self.down)))
+        steps = max(_held_steps(a) + _held_steps(c) for a, c in ((self.qkv, self.out_projection), (self.up, self.down)))
         self._place()
         if self.stages >= self.layer_chunks and steps <= most:
-            self.arrivals = lcm(self.into.slices, self.up.slices, self.readers(self.out), self.readers(self.down))
+            self.arrivals = lcm(
+                self.qkv.slices, self.up.slices, self.readers(self.out_projection), self.readers(self.down)
+            )
             return
-        raise Refused(f"a block does not hold its part of a layer beside {self.texts} texts")
+        raise Refused(f"a block does not hold its part of a layer beside {self.sequences} sequences")
 
     @property
     def exchange_cost(self) -> float:
-        """Measured on an H100 beside launches apart, GPT-2 of 124M: two texts 138 us where a graph takes 200, four 138
-        and 212, eight 155 and 207."""
-        return 1.25 + 0.04 * self.texts
+        """Measured on an H100 beside launches apart, GPT-2 of 124M: two sequences 138 us where a graph takes 200, four
+        138 and 212, eight 155 and 207."""
+        return 1.25 + 0.04 * self.sequences
 
     def _sizes(self) -> dict[str, int]:
-        sums = max(s.slices * pitch(s) for s in (self.into, self.up, self.out, self.down))
+        sums = max(s.slices * pitch(s) for s in (self.qkv, self.up, self.out_projection, self.down))
         return {
             "x": STEP_BYTES * max(self.width, self.hidden) // 16,
             "attended_parts": STEP_BYTES * self.attended // 16,
-            "attended": 4 * self.each * self.depth * self.texts,
-            "units": 4 * self.hidden * self.texts,
+            "attended": 4 * self.each * self.depth * self.sequences,
+            "units": 4 * self.hidden * self.sequences,
             "own": 4 * self.head_rows,
             "parts": self.parts * self.part,
-            "sums": 4 * MOST_TEXTS * sums,
-            "statistics": 8 * self.line_parts * self.texts,
-            "moments": 8 * WARPS * self.texts,
+            "sums": 4 * MOST_SEQUENCES * sums,
+            "statistics": 8 * self.line_parts * self.sequences,
+            "moments": 8 * SUBGROUPS * self.sequences,
             "ahead": self.ahead.nbytes,
-            "best": 16 * WARPS * self.texts,
-            "positions": 4 * self.texts,
-            "tokens": 4 * self.texts,
+            "best": 16 * SUBGROUPS * self.sequences,
+            "positions": 4 * self.sequences,
+            "tokens": 4 * self.sequences,
             "barriers": BARRIER_BYTES,
         }
 
     @property
     def quads(self) -> int:
-        """Lines of four numbers of a text in a rank's columns."""
+        """Lines of four numbers of a sequence in a rank's columns."""
         return self.columns // 4
 
     @property
     def rank_lines(self) -> int:
-        """Lines of four numbers of all texts in a rank's columns."""
-        return self.texts * self.quads
+        """Lines of four numbers of all sequences in a rank's columns."""
+        return self.sequences * self.quads
 
     @property
     def own_lines(self) -> int:
@@ -127,18 +130,19 @@ class TextsLayout(Layout):
 
     @property
     def addend_lines(self) -> int:
-        """Of what the clusters add to one exchange's stream: each writes each rank's lines, by the block that sums."""
+        """Of what the clusters add to one exchange's residual stream: each writes each rank's lines, by the block that
+        sums."""
         return RANKS * self.layer_clusters * self.layer_clusters * self.own_lines
 
     @property
-    def stream_bytes(self) -> int:
-        return 4 * self.texts * self.width
+    def residual_bytes(self) -> int:
+        return 4 * self.sequences * self.width
 
     @cached_property
     def lines(self) -> dict[str, int]:
         sizes = {
             "addends": 2 * 16 * self.addend_lines,
-            "stream": 3 * self.stream_bytes,
-            "best": 2 * 32 * self.blocks * self.texts,
+            "residual_stream": 3 * self.residual_bytes,
+            "best": 2 * 32 * self.blocks * self.sequences,
         }
         return dict(zip([*sizes, "end"], accumulate(sizes.values(), initial=128), strict=True))

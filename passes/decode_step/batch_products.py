@@ -1,8 +1,9 @@
-"""Products of a launch of several texts: each of a number's three parts is an instruction, whose columns are the texts.
+"""Products of a launch of several sequences: each of a number's three parts is an instruction, whose columns are the
+sequences.
 
-Weights are in registers before the other side is there, once for all texts.  A tile is an instruction's 16 rows: of a
-product of rows those of two chunks.  A warp has a slice of the depth for one tile or for several, so that few warps
-read the same of the other side.
+Weights are in registers before the other side is there, once for all sequences.  A tile is an instruction's 16 rows: of
+a product of rows those of two chunks.  A subgroup has a slice of the depth for one tile or for several, so that few
+subgroups read the same of the other side.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.batch_launch import MULTIPLIERS, THREADS, TextsLaunch
+from lispgpt.passes.decode_step.batch_launch import MULTIPLIERS, THREADS, BatchLaunch
 from lispgpt.passes.decode_step.batch_layout import (
     MATRIX_BYTES,
-    MOST_TEXTS,
+    MOST_SEQUENCES,
     OPERAND_PARTS,
     PART_BYTES,
     STEP_BYTES,
@@ -33,9 +34,9 @@ Totals = list[list[Word]]
 
 @dataclass
 class Held:
-    """A warp's share of a product.  slice: of the depth.  tiles: of rows.  works: whether it has a share, where not all
-    warps have.  numbers: of each tile and step.  read: of the ring's slots that it has read, the arrivals for each, and
-    whether there is one."""
+    """A subgroup's share of a product.  slice: of the depth.  tiles: of rows.  works: whether it has a share, where not
+    all subgroups have.  numbers: of each tile and step.  read: of the ring's slots that it has read, the arrivals for
+    each, and whether there is one."""
 
     sharing: Sharing
     slice: Word
@@ -46,13 +47,13 @@ class Held:
 
 
 class TextProducts:
-    def __init__(self, launch: TextsLaunch) -> None:
+    def __init__(self, launch: BatchLaunch) -> None:
         self.launch, self.products = launch, Products(launch)
         self.weights = Weights(launch)
 
-    def meet(self) -> None:
-        """All warps that multiply."""
-        c.meet(MULTIPLIERS, THREADS)
+    def wait_at(self) -> None:
+        """All subgroups that multiply."""
+        c.wait_at(MULTIPLIERS, THREADS)
 
     # ---- weights
 
@@ -112,7 +113,7 @@ class TextProducts:
 
     @staticmethod
     def _tiles(group: Word, sharing: Sharing) -> list[Word]:
-        """A warp's, of those that each group of warps has."""
+        """A subgroup's, of those that each group of subgroups has."""
         turns = sharing.all // sharing.tiles
         return [word(i) if sharing.tiles == 1 else group + i * sharing.tiles for i in range(turns)]
 
@@ -170,7 +171,7 @@ class TextProducts:
 
         def store() -> None:
             for tile, chains in zip(held.tiles, totals, strict=True):
-                to = launch.place("sums") + (tile * 16 + group) * 4 + (held.slice * MOST_TEXTS + column) * size
+                to = launch.place("sums") + (tile * 16 + group) * 4 + (held.slice * MOST_SEQUENCES + column) * size
                 for number, value in enumerate(added(chains)):
                     c.store_words(to + (number % 2 * size + number // 2 * 32), [value])
 
@@ -181,42 +182,42 @@ class TextProducts:
         """Chains, one for each part."""
         return [[real(0.0)] * 4 for _ in range(OPERAND_PARTS)]
 
-    def sum_of(self, sharing: Sharing, text: Word, number: Word, count: int) -> list[Word]:
-        """So many neighbouring numbers of a text, summed up over slices."""
+    def sum_of(self, sharing: Sharing, sequence: Word, number: Word, count: int) -> list[Word]:
+        """So many neighbouring numbers of a sequence, summed up over slices."""
         size = 4 * pitch(sharing)
-        start = self.launch.place("sums") + text * size + number * 4
-        own, *parts = (c.load_reals(start + i * (MOST_TEXTS * size), count) for i in range(sharing.slices))
+        start = self.launch.place("sums") + sequence * size + number * 4
+        own, *parts = (c.load_reals(start + i * (MOST_SEQUENCES * size), count) for i in range(sharing.slices))
         for part in parts:
             own = [x + y for x, y in zip(own, part, strict=True)]
         return own
 
     def split_up(self, source: str, name: str, depth: int) -> None:
-        """Numbers that ranks have sent, [texts, depth] in f32, as parts of an operand.  Parts that ranks send instead
-        are half as much again, in words of which two are sent at once: 4 us a step of GPT-2 more on an H200."""
+        """Numbers that ranks have sent, [sequences, depth] in f32, as parts of an operand.  Parts that ranks send
+        instead are half as much again, in words of which two are sent at once: 4 us a step of GPT-2 more on an H200."""
         launch, quads = self.launch, depth // 4
 
         def quad(number: Word) -> None:
             values = c.load_reals(launch.place(source) + number * 16, 4)
             store_parts(launch.place(name), number // quads, number % quads, values)
 
-        for_threads(launch, launch.layout.texts * quads, quad)
-        self.meet()
+        for_threads(launch, launch.layout.sequences * quads, quad)
+        self.wait_at()
 
 
-def store_parts(place: Word, text: Word, quad: Word, values: Sequence[Word]) -> None:
-    """Four neighbouring numbers of a text as parts of an operand: for each step of 16 a matrix of each part's first and
-    second half, whose rows, one for a text, are changed for each other so that neighbouring steps' lie in different
-    banks."""
+def store_parts(place: Word, sequence: Word, quad: Word, values: Sequence[Word]) -> None:
+    """Four neighbouring numbers of a sequence as parts of an operand: for each step of 16 a matrix of each part's first
+    and second half, whose rows, one for a sequence, are changed for each other so that neighbouring steps' lie in
+    different banks."""
     step, half = quad // 4, quad // 2 & 1
-    row = text ^ half ^ ((step & 3) << 1)
+    row = sequence ^ half ^ ((step & 3) << 1)
     to = place + (step * STEP_BYTES + half * MATRIX_BYTES + row * 16 + (quad & 1) * 8)
     for number, pair in enumerate(zip(c.split(*values[:2]), c.split(*values[2:]), strict=True)):
         c.store_words(to + number * PART_BYTES, pair)
 
 
-def for_threads(launch: TextsLaunch, count: int, body: Callable[[Word], None]) -> None:
+def for_threads(launch: BatchLaunch, count: int, body: Callable[[Word], None]) -> None:
     """body(number) of so many numbers, each by one of the threads that multiply."""
-    first = launch.warp * 32 + launch.lane
+    first = launch.subgroup * 32 + launch.lane
     turns = -(-count // THREADS)
     if turns > 8:
         each(first, count, body, THREADS)

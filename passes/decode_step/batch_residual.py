@@ -1,4 +1,5 @@
-"""The stream of several texts: a block's warps take it, each line of four numbers by a lane, and leave it for products.
+"""The residual stream of several sequences: a block's subgroups take it, each line of four numbers by a lane, and leave
+it for products.
 
 A line comes from the block that has summed it up; the lowest bit of its first number says of which use of its place it
 is.  A place is used again two exchanges later: who writes it then has had sums of the exchange between, which all
@@ -15,13 +16,13 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.batch_launch import TextsLaunch
+from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_layout import QUADS_OF_TURN
 from lispgpt.passes.decode_step.batch_products import TextProducts, both_of, store_parts
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.launch import Copied, lanes, moments_of
 from lispgpt.passes.decode_step.scalars import Word, if_there, lesser, real, when, word
-from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.kernels.read import outputs_of
 
 
@@ -35,25 +36,26 @@ def unmarked(line: Sequence[Word]) -> list[Word]:
 
 
 PAUSE = 2400
-"""Clocks between what a block adds to the stream and its asking for it.  Measured on an H200, GPT-2 of 124M, eight
-texts: 146 to 152 us a token without, 141 to 149 with 1600, 139 to 144 with 2000, 137 to 143 with 2400, 148 to 151 with
-3000."""
+"""Clocks between what a block adds to the residual stream and its asking for it.  Measured on an H200, GPT-2 of 124M,
+eight sequences: 146 to 152 us a token without, 141 to 149 with 1600, 139 to 144 with 2000, 137 to 143 with 2400, 148 to
+151 with 3000."""
 
 
 @dataclass(frozen=True)
 class Summed:
-    """The stream behind an exchange.  place: which of its three places it has.  mark: the bit that its lines have."""
+    """The residual stream behind an exchange.  place: which of its three places it has.  mark: the bit that its lines
+    have."""
 
     place: Word
     mark: Word
 
     @staticmethod
-    def of_attention(launch: TextsLaunch, run: Word, layer: Word) -> Summed:
+    def of_attention(launch: BatchLaunch, run: Word, layer: Word) -> Summed:
         """run: of all launches'."""
         return Summed(word(0), _odd(run * launch.layout.layers + layer))
 
     @staticmethod
-    def of_layer(launch: TextsLaunch, run: Word, layer: Word) -> Summed:
+    def of_layer(launch: BatchLaunch, run: Word, layer: Word) -> Summed:
         """Behind a layer that is not a run's last."""
         return Summed(word(1), _odd(run * (launch.layout.layers - 1) + layer))
 
@@ -62,10 +64,14 @@ class Summed:
         """Behind a run's last layer."""
         return Summed(word(2), _odd(run))
 
-    def line(self, launch: TextsLaunch, text: Word, quad: Word) -> ir.Value:
-        """Where a text's line lies."""
+    def line(self, launch: BatchLaunch, sequence: Word, quad: Word) -> ir.Value:
+        """Where a sequence's line lies."""
         layout = launch.layout
-        offset = (self.place * layout.texts + text) * (4 * layout.width) + quad * 16 + layout.lines["stream"]
+        offset = (
+            (self.place * layout.sequences + sequence) * (4 * layout.width)
+            + quad * 16
+            + layout.lines["residual_stream"]
+        )
         return c.pointer(launch.exchange, offset)
 
 
@@ -74,117 +80,117 @@ def _odd(uses: Word) -> Word:
     return (uses & 1) ^ 1
 
 
-def embedded(launch: TextsLaunch, made: Copied, text: Word, column: Word, run: Word) -> list[Word]:
-    """Four numbers of a text's stream ahead of the layers.  made: the kernel that makes it."""
+def embedded(launch: BatchLaunch, made: Copied, sequence: Word, column: Word, run: Word) -> list[Word]:
+    """Four numbers of a sequence's residual stream ahead of the layers.  made: the kernel that makes it."""
     chain = launch.chain
-    token = c.load_words(launch.place("tokens") + text * 4, 1)[0]
-    position = launch.position_of(text) + run
+    token = c.load_words(launch.place("tokens") + sequence * 4, 1)[0]
+    position = launch.position_of(sequence) + run
     for argument, series in chain.embedded.items():
         if series.buffer in (chain.tokens, chain.positions):
             made.hold(argument, (token if series.buffer == chain.tokens else position).value)
-    tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.stream)
+    tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.residual_stream)
     with made.reader.scope():
-        return lanes(made.reader.read(tensor, [text.index(), column.index()], 4))
+        return lanes(made.reader.read(tensor, [sequence.index(), column.index()], 4))
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A lane's of a text.  works: whether it is its own, where not all are."""
+    """A lane's of a sequence.  works: whether it is its own, where not all are."""
 
-    text: Word
+    sequence: Word
     works: Word | None
 
 
-class Stream:
-    """A warp's lines of the stream: 32 of the same place, its part, of each of its texts."""
+class ResidualStream:
+    """A subgroup's lines of the residual stream: 32 of the same place, its part, of each of its sequences."""
 
     def __init__(self, products: TextProducts) -> None:
         self.launch, self.products = products.launch, products
-        layout, warp = self.launch.layout, self.launch.warp
+        layout, subgroup = self.launch.layout, self.launch.subgroup
         parts, quads = layout.line_parts, layout.width // 4
-        self.groups = WARPS // parts
-        self.part, self.group = warp % parts, warp // parts
+        self.groups = SUBGROUPS // parts
+        self.part, self.group = subgroup % parts, subgroup // parts
         quad = self.part * QUADS_OF_TURN + self.launch.lane
         self.inside = quad < quads if parts * QUADS_OF_TURN > quads else None
         self.quad = quad if self.inside is None else lesser(quad, word(quads - 1))
-        some = layout.texts % self.groups or self.groups * parts < WARPS
+        some = layout.sequences % self.groups or self.groups * parts < SUBGROUPS
         self.lines = []
-        for number in range(-(-layout.texts // self.groups)):
-            text = self._text(word(number))
-            works = both_of(self.inside, text < layout.texts if some else None)
-            self.lines.append(_Line(lesser(text, word(layout.texts - 1)) if some else text, works))
+        for number in range(-(-layout.sequences // self.groups)):
+            sequence = self._text(word(number))
+            works = both_of(self.inside, sequence < layout.sequences if some else None)
+            self.lines.append(_Line(lesser(sequence, word(layout.sequences - 1)) if some else sequence, works))
 
     def _text(self, number: Word) -> Word:
-        """A warp's number-th; none where there are no more."""
+        """A subgroup's number-th; none where there are no more."""
         return self.group + number * self.groups
 
     def embed(self, made: Copied, run: Word) -> list[Word]:
         """Its numbers ahead of the layers."""
-        return [w for line in self.lines for w in embedded(self.launch, made, line.text, self.quad * 4, run)]
+        return [w for line in self.lines for w in embedded(self.launch, made, line.sequence, self.quad * 4, run)]
 
     def follow(self, summed: Summed) -> None:
-        """Wait for the warp's first line, without asking for all others while it is not there."""
-        place = summed.line(self.launch, self.lines[0].text, self.quad)
+        """Wait for the subgroup's first line, without asking for all others while it is not there."""
+        place = summed.line(self.launch, self.lines[0].sequence, self.quad)
         when(self.launch.lane == 0, lambda: c.await_lines([place], lambda words: (words[0] ^ summed.mark) & 1))
-        c.warp_barrier()
+        c.subgroup_barrier()
 
     def take(self, summed: Summed, since: Word) -> list[Word]:
-        """Its numbers behind an exchange.  All blocks ask for all of the stream: who asks too early, again and again,
-        keeps it from coming.  since: the clock when the block has left its part."""
+        """Its numbers behind an exchange.  All blocks ask for all of the residual stream: who asks too early, again and
+        again, keeps it from coming.  since: the clock when the block has left its part."""
         c.pause_until(since, PAUSE)
-        places = [summed.line(self.launch, line.text, self.quad) for line in self.lines]
+        places = [summed.line(self.launch, line.sequence, self.quad) for line in self.lines]
         lines = c.await_lines(places, lambda words: (words[0] ^ summed.mark) & 1)
-        c.warp_barrier()
+        c.subgroup_barrier()
         return [w for line in lines for w in unmarked(line)]
 
     def weights(self, norm: NormWeights, layer: Word | int) -> list[list[Word]]:
-        """What a lane loads of a norm's weights ahead of the stream: of gamma and beta its four numbers."""
+        """What a lane loads of a norm's weights ahead of the residual stream: of gamma and beta its four numbers."""
         series = [norm.gamma] if norm.beta is None else [norm.gamma, norm.beta]
         memories = [self.launch.floats(one, layer) for one in series]
         return [lanes(b.load(memory, [(self.quad * 4).index()], 4)) for memory in memories]
 
     def leave_scaled(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
-        """The stream times a norm's gamma as an operand, and in each warp's memory all texts' moments, which are then
-        at hand behind the product.  weights: what `weights` has found."""
+        """The residual stream times a norm's gamma as an operand, and in each subgroup's memory all sequences' moments,
+        which are then at hand behind the product.  weights: what `weights` has found."""
         for i, line in enumerate(self.lines):
             self._leave(line, [value * g for value, g in zip(numbers[4 * i : 4 * i + 4], weights[0], strict=True)])
         self.leave_moments(numbers)
-        self.products.meet()
-        text = lesser(self.launch.lane, word(self.launch.layout.texts - 1))
-        c.store_words(self.launch.moments_place(text), list(moments(self.launch, norm, text)))
+        self.products.wait_at()
+        sequence = lesser(self.launch.lane, word(self.launch.layout.sequences - 1))
+        c.store_words(self.launch.moments_place(sequence), list(moments(self.launch, norm, sequence)))
 
     def leave_normed(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
-        """A norm of the stream as an operand."""
+        """A norm of the residual stream as an operand."""
         gamma, *beta = weights
         self.leave_moments(numbers)
-        self.products.meet()
-        mean, factor = moments(self.launch, norm, lesser(self.launch.lane, word(self.launch.layout.texts - 1)))
+        self.products.wait_at()
+        mean, factor = moments(self.launch, norm, lesser(self.launch.lane, word(self.launch.layout.sequences - 1)))
         for i, line in enumerate(self.lines):
-            x, own, shift = numbers[4 * i : 4 * i + 4], *(value.of_lane(line.text) for value in (factor, mean))
+            x, own, shift = numbers[4 * i : 4 * i + 4], *(value.of_lane(line.sequence) for value in (factor, mean))
             centred = [value - shift for value in x] if norm.centred else x
             made = [value * own * g for value, g in zip(centred, gamma, strict=True)]
             self._leave(line, [value + y for value, y in zip(made, beta[0], strict=True)] if beta else made)
-        self.products.meet()
+        self.products.wait_at()
 
     def _leave(self, line: _Line, made: list[Word]) -> None:
-        if_there(line.works, partial(store_parts, self.launch.place("x"), line.text, self.quad, made))
+        if_there(line.works, partial(store_parts, self.launch.place("x"), line.sequence, self.quad, made))
 
     def leave_moments(self, numbers: list[Word]) -> None:
-        """The sums of a part's numbers of each text, and of their squares."""
+        """The sums of a part's numbers of each sequence, and of their squares."""
         launch, layout, sums = self.launch, self.launch.layout, []
         for x in (numbers[4 * i : 4 * i + 4] for i in range(len(self.lines))):
             for total in ((x[0] + x[1]) + (x[2] + x[3]), (x[0] * x[0] + x[1] * x[1]) + (x[2] * x[2] + x[3] * x[3])):
                 sums.append(total if self.inside is None else self.inside.where(total, 0.0))
         number, value, first = sums_across(launch.lane, sums)
-        text, kind = self._text(number >> 1), number & 1
-        place = launch.place("statistics") + ((text * layout.line_parts + self.part) * 2 + kind) * 4
-        when(first & (text < layout.texts), lambda: c.store_words(place, [value]))
+        sequence, kind = self._text(number >> 1), number & 1
+        place = launch.place("statistics") + ((sequence * layout.line_parts + self.part) * 2 + kind) * 4
+        when(first & (sequence < layout.sequences), lambda: c.store_words(place, [value]))
 
 
-def moments(launch: TextsLaunch, norm: NormWeights, text: Word) -> tuple[Word, Word]:
-    """(mean, 1 / deviation) of a text's stream, from what warps have left."""
+def moments(launch: BatchLaunch, norm: NormWeights, sequence: Word) -> tuple[Word, Word]:
+    """(mean, 1 / deviation) of a sequence's residual stream, from what subgroups have left."""
     layout = launch.layout
-    start = launch.place("statistics") + text * (8 * layout.line_parts)
+    start = launch.place("statistics") + sequence * (8 * layout.line_parts)
     parts = [c.load_reals(start + 8 * i, 2) for i in range(layout.line_parts)]
     total, square = parts[0]
     for one, other in parts[1:]:
@@ -193,8 +199,8 @@ def moments(launch: TextsLaunch, norm: NormWeights, text: Word) -> tuple[Word, W
 
 
 def sums_across(lane: Word, values: list[Word]) -> tuple[Word, Word, Word]:
-    """Some numbers, each added up across a warp's lanes, which share the sums out: (the number of a lane's, its sum,
-    whether it is the first lane that has it)."""
+    """Some numbers, each added up across a subgroup's lanes, which share the sums out: (the number of a lane's, its
+    sum, whether it is the first lane that has it)."""
     number, distance = word(0), 16
     while len(values) & (len(values) - 1):  # so that no two lanes that share have the same number
         values = [*values, real(0.0)]

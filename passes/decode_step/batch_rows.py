@@ -1,7 +1,7 @@
-"""What is made of rows' sums in a launch of several texts: queries, keys and values, and hidden units.
+"""What is made of rows' sums in a launch of several sequences: queries, keys and values, and hidden units.
 
-A thread has a row of a text, whose norm comes behind the sums.  What is beside them in its result, such as a bias, it
-loads ahead of them.
+A thread has a row of a sequence, whose norm comes behind the sums.  What is beside them in its result, such as a bias,
+it loads ahead of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Row:
     row.  there: whether it is one."""
 
     row: Word
-    text: Word
+    sequence: Word
     place: list[ir.Value]
     fixed: list[list[Word]]
     there: Word | None
@@ -42,16 +42,16 @@ class Rows:
         self.launch, self.products, self.norm, self.of = products.launch, products, norm, norm.products
         self.sharing, self.count = sharing, count
         self.made = [stack.enter_context(finished(self.launch, one, norm.layer)) for one in self.of]
-        total, self.rows = count * self.launch.layout.texts, []
-        first = self.launch.warp * 32 + self.launch.lane
+        total, self.rows = count * self.launch.layout.sequences, []
+        first = self.launch.subgroup * 32 + self.launch.lane
         for turn in range(-(-total // THREADS)):
             number = first + turn * THREADS
             there = None if (turn + 1) * THREADS <= total else number < total
             number = number if there is None else lesser(number, word(total - 1))
-            text, row = number // count, number % count
+            sequence, row = number // count, number % count
             column = lesser(self.column(row), word(self.of[0].rows - 1))
             fixed = [norm.load(one, column) for one in self.of]
-            self.rows.append(_Row(row, text, [text.index(), column.index()], fixed, there))
+            self.rows.append(_Row(row, sequence, [sequence.index(), column.index()], fixed, there))
             for made in self.made:
                 preload(made, self.rows[-1].place, 1)
 
@@ -64,27 +64,27 @@ class Rows:
         value = word(0)
         for number, made in enumerate(self.made):
             if number:
-                before = self.of[number].stream
+                before = self.of[number].residual_stream
                 assert before is not None
                 made.hold(before, value.value, row.place)
             (total,) = self._sum(row, number)
-            value = _behind(made, row.place, self.norm.normed(total, row.text, row.fixed[number]))
+            value = _behind(made, row.place, self.norm.normed(total, row.sequence, row.fixed[number]))
         return value
 
     def _sum(self, row: _Row, number: int) -> list[Word]:
         """Of a product.  A thread that has no row may not ask for one: sums of the next product take their place once
         what is made of these is there."""
-        ask = partial(self.products.sum_of, self.sharing, row.text, row.row + number * self.count, 1)
+        ask = partial(self.products.sum_of, self.sharing, row.sequence, row.row + number * self.count, 1)
         return ask() if row.there is None else either(row.there, "f", ask, lambda: [real(0.0)])
 
 
 class Queries(Rows):
-    """Queries, keys and values, for the rank that has the text."""
+    """Queries, keys and values, for the rank that has the sequence."""
 
     def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
         launch, layout = products.launch, products.launch.layout
-        norm = DeferredNorm(launch, launch.chain.norms[0], layer, [launch.chain.into])
-        super().__init__(stack, products, norm, layout.into, 8 * layout.into_tiles)
+        norm = DeferredNorm(launch, launch.chain.norms[0], layer, [launch.chain.qkv])
+        super().__init__(stack, products, norm, layout.qkv, 8 * layout.qkv_tiles)
 
     def _number(self, row: Word) -> Word:
         """Of a cluster's rows."""
@@ -99,7 +99,7 @@ class Queries(Rows):
             number = self._number(one.row)
             inside = number < layout.head_rows
             inside = inside if one.there is None else inside & one.there
-            remote = self.launch.remote(one.text)
+            remote = self.launch.remote(one.sequence)
             four = self.launch.of_neighbours([self._finished(one)], 4)
             to, barrier = remote + number * 4 + layout.at["own"], remote + layout.barrier["own"]
             when(inside & (self.launch.lane % 4 == 0), partial(c.send, to, four, barrier))
@@ -110,7 +110,7 @@ class HiddenUnits(Rows):
 
     def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
         launch, layout = products.launch, products.launch.layout
-        norm = DeferredNorm(launch, launch.chain.norms[1], layer, launch.chain.ups)
+        norm = DeferredNorm(launch, launch.chain.norms[1], layer, launch.chain.gate_up)
         super().__init__(stack, products, norm, layout.up, layout.hidden_rows)
 
     def column(self, row: Word) -> Word:
@@ -120,7 +120,7 @@ class HiddenUnits(Rows):
     def leave(self) -> None:
         launch = self.launch
         for one in self.rows:
-            number = one.text * launch.layout.hidden + launch.rank * launch.layout.hidden_rows + (one.row & -4)
+            number = one.sequence * launch.layout.hidden + launch.rank * launch.layout.hidden_rows + (one.row & -4)
             quad = launch.of_neighbours([self._finished(one)], 4)
             if_there(one.there, partial(launch.send, "units", [(number * 4, quad)], 4))
 

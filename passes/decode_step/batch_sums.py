@@ -1,9 +1,11 @@
-"""What clusters add to the stream of several texts: warps leave a block's part, one warp of a block sums up a share.
+"""What clusters add to the residual stream of several sequences: subgroups leave a block's part, one subgroup of a
+block sums up a share.
 
 Rank r of every cluster has a part of what is added to the rank's columns.  These columns' lines, of four numbers of a
-text, are shared out among the ranks r of all clusters: each sums up its share in the order of the clusters, adds it to
-the stream, which it keeps, and leaves the lines where all blocks read them (batch_residual.py).  A place is used again
-two exchanges later: who writes there then has read lines of the exchange between, of which each needed what was there.
+sequence, are shared out among the ranks r of all clusters: each sums up its share in the order of the clusters, adds it
+to the residual stream, which it keeps, and leaves the lines where all blocks read them (batch_residual.py).  A place is
+used again two exchanges later: who writes there then has read lines of the exchange between, of which each needed what
+was there.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from functools import partial
 
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.batch_launch import TextsLaunch
+from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
 from lispgpt.passes.decode_step.batch_residual import Summed, embedded, marked, unmarked
 from lispgpt.passes.decode_step.chain import Product
@@ -22,7 +24,7 @@ from lispgpt.passes.decode_step.scalars import Word, each, loop, when, word
 from lispgpt.passes.decode_step.sharing import Sharing
 
 
-def _addend(launch: TextsLaunch, count: Word, reader: Word, writer: Word, number: Word) -> Word:
+def _addend(launch: BatchLaunch, count: Word, reader: Word, writer: Word, number: Word) -> Word:
     """Where a cluster leaves a line of this rank's for another, in bytes."""
     clusters, own = launch.layout.layer_clusters, launch.layout.own_lines
     place = (((count & 1) * RANKS + launch.rank) * clusters + reader) * clusters + writer
@@ -34,8 +36,8 @@ def _mark(count: Word) -> Word:
     return ((count >> 1) & 1) ^ 1
 
 
-def leave_addends(launch: TextsLaunch, count: Word, sharing: Sharing) -> None:
-    """By the warps that multiply: their sums of the rank's columns.  count: of exchanges before this one."""
+def leave_addends(launch: BatchLaunch, count: Word, sharing: Sharing) -> None:
+    """By the subgroups that multiply: their sums of the rank's columns.  count: of exchanges before this one."""
     layout, mark, products = launch.layout, _mark(count), TextProducts(launch)
 
     def line(number: Word) -> None:
@@ -47,9 +49,9 @@ def leave_addends(launch: TextsLaunch, count: Word, sharing: Sharing) -> None:
 
 
 class Summer:
-    """The warp that sums up a block's share."""
+    """The subgroup that sums up a block's share."""
 
-    def __init__(self, launch: TextsLaunch) -> None:
+    def __init__(self, launch: BatchLaunch) -> None:
         self.launch, layout = launch, launch.layout
         self.lines = []
         for turn in range(-(-layout.own_lines // 32)):
@@ -66,29 +68,33 @@ class Summer:
 
     def _run(self, run: Word) -> None:
         launch, chain, layout = self.launch, self.launch.chain, self.launch.layout
-        self.launch.meet_tokens()
+        self.launch.wait_for_tokens()
         with copied(launch, chain.embedding, chain.embedded, 0) as made:
-            stream = [w for _, _, text, quad in self.lines for w in embedded(launch, made, text, quad * 4, run)]
+            residual_stream = [
+                w for _, _, sequence, quad in self.lines for w in embedded(launch, made, sequence, quad * 4, run)
+            ]
 
-        def layer(number: Word, *stream: Word) -> list[Word]:
+        def layer(number: Word, *residual_stream: Word) -> list[Word]:
             now = launch.before + run
             count = (now * layout.layers + number) * 2
-            found = self._sum(chain.out, number, count, list(stream), Summed.of_attention(launch, now, number))
+            found = self._sum(
+                chain.out_projection, number, count, list(residual_stream), Summed.of_attention(launch, now, number)
+            )
             behind, last = Summed.of_layer(launch, now, number), Summed.of_run(now)
             ends = number == layout.layers - 1
             to = Summed(ends.where(last.place, behind.place), ends.where(last.mark, behind.mark))
             return self._sum(chain.down, number, count + 1, found, to)
 
-        loop(0, layout.layers, stream, layer)
+        loop(0, layout.layers, residual_stream, layer)
 
-    def _sum(self, product: Product, layer: Word, count: Word, stream: list[Word], to: Summed) -> list[Word]:
-        """The stream behind an exchange, left for all."""
+    def _sum(self, product: Product, layer: Word, count: Word, residual_stream: list[Word], to: Summed) -> list[Word]:
+        """The residual stream behind an exchange, left for all."""
         launch, layout, mark, now = self.launch, self.launch.layout, _mark(count), []
         with finished(launch, product, layer) as made:
-            ahead = [[text.index(), (quad * 4).index()] for _, _, text, quad in self.lines]
+            ahead = [[sequence.index(), (quad * 4).index()] for _, _, sequence, quad in self.lines]
             for place in ahead:
                 preload(made, place, 4)
-            for turn, ((works, own, text, quad), place) in enumerate(zip(self.lines, ahead, strict=True)):
+            for turn, ((works, own, sequence, quad), place) in enumerate(zip(self.lines, ahead, strict=True)):
                 first = c.wide(_addend(launch, count, launch.cluster, word(0), own))
                 writers = range(layout.layer_clusters)
                 places = [c.pointer(launch.exchange, first + writer * (16 * layout.own_lines)) for writer in writers]
@@ -96,18 +102,18 @@ class Summer:
                 total, *parts = map(unmarked, found)
                 for part in parts:
                     total = [x + y for x, y in zip(total, part, strict=True)]
-                line = self._finished(made, product, place, total, stream[4 * turn : 4 * turn + 4])
-                when(works, partial(c.store_line, to.line(launch, text, quad), marked(line, to.mark)))
+                line = self._finished(made, product, place, total, residual_stream[4 * turn : 4 * turn + 4])
+                when(works, partial(c.store_line, to.line(launch, sequence, quad), marked(line, to.mark)))
                 now += line
-        c.warp_barrier()
+        c.subgroup_barrier()
         return now
 
     @staticmethod
     def _finished(
         made: Copied, product: Product, place: list[ir.Value], total: list[Word], before: list[Word]
     ) -> list[Word]:
-        """Four numbers of a text's stream, to which their sums are added."""
-        assert product.stream is not None
+        """Four numbers of a sequence's residual stream, to which their sums are added."""
+        assert product.residual_stream is not None
         made.hold_product(joined(total), place)
-        made.hold(product.stream, joined(before), place)
+        made.hold(product.residual_stream, joined(before), place)
         return lanes(made.reader.read(made.result, place, 4))

@@ -1,10 +1,10 @@
 """A decode step as a chain that can be shared among clusters: what is recognised of it, from its kernels' bodies.
 
-A stream x, of one row for each text, goes through layers.  In each a norm of x meets a product whose rows are the
-heads' queries, keys and values, attention over a cache, and a product that sums over the heads and is added to x; then
-a norm, one or two products whose rows are hidden units, elementwise ops, and a product that sums over the hidden units
-and is added to x.  Behind the layers come a norm, a product whose rows are tokens, and the choice of the largest or the
-draw of one.
+A residual stream x, of one row for each sequence, goes through layers.  In each a norm of x meets a product whose rows
+are the heads' queries, keys and values, attention over a cache, and a product that sums over the heads and is added to
+x; then a norm, one or two products whose rows are hidden units, elementwise ops, and a product that sums over the
+hidden units and is added to x.  Behind the layers come a norm, a product whose rows are tokens, and the choice of the
+largest or the draw of one.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Series:
 @dataclass(frozen=True)
 class Product:
     """A product with weights [rows, depth] in a kernel.  arguments: of the kernel, where they are parts of the entry's
-    buffers.  stream: the argument that the sums are added to, if any.  kind: of the weights, BF16 or blocks; of blocks
-    `arguments` has none.  sites: the calls' operands that are the weights."""
+    buffers.  residual stream: the argument that the sums are added to, if any.  kind: of the weights, BF16 or blocks;
+    of blocks `arguments` has none.  sites: the calls' operands that are the weights."""
 
     kernel: ir.Operation
     arguments: dict[int, Series]
     weights: Series
     rows: int
     depth: int
-    stream: int | None
+    residual_stream: int | None
     kind: str = "bf16"
     sites: tuple[tuple[ir.Operation, int], ...] = ()
 
@@ -58,7 +58,7 @@ class NormWeights:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Hoisted:
     """A kernel whose results all layers' attention reads.  results: for its argument the number of attention's."""
 
     kernel: ir.Operation
@@ -80,28 +80,28 @@ class HeadNorm:
 @dataclass(frozen=True)
 class Chain:
     """The tokens' and positions' arguments are inputs that a run leaves for the next; embedding: the kernel that makes
-    the stream, `stream` the number of its result, embedded: its arguments.  ups: products whose rows are hidden units;
-    where there are two the second reads what the first has made, as its `stream`.  vocab: tokens that may be chosen.
-    settings: by which the next token is drawn; report: how clearly the largest is that, where that is taken.
-    texts: rows of the stream."""
+    the residual stream, `residual stream` the number of its result, embedded: its arguments.  ups: products whose rows
+    are hidden units; where there are two the second reads what the first has made, as its `residual stream`.  vocab:
+    tokens that may be chosen. settings: by which the next token is drawn; report: how clearly the largest is that,
+    where that is taken. sequences: rows of the residual stream."""
 
     calls: Sequence[ir.Operation]
     embedding: ir.Operation
-    stream: int
+    residual_stream: int
     embedded: dict[int, Series]
-    aheads: tuple[Ahead, ...]
+    hoisted: tuple[Hoisted, ...]
     head_norms: tuple[HeadNorm, ...]
     layers: int
     norms: tuple[NormWeights, NormWeights, NormWeights]
-    into: Product
+    qkv: Product
     attention: ir.Operation
     attended: dict[int, Series]
     cached: int
     rows_argument: int
-    out: Product
-    ups: tuple[Product, ...]
+    out_projection: Product
+    gate_up: tuple[Product, ...]
     down: Product
-    head: Product
+    lm_head: Product
     logits: Series
     next: Series
     report: Series | None
@@ -109,11 +109,11 @@ class Chain:
     tokens: int
     positions: int
     vocab: int
-    texts: int
+    sequences: int
 
     @property
     def width(self) -> int:
-        return self.into.depth
+        return self.qkv.depth
 
     @property
     def chosen(self) -> list[Series]:

@@ -1,4 +1,4 @@
-"""What threads of a cluster of blocks do with each other's shared memory, and warps with their own: PTX of sm_90.
+"""What threads of a cluster of blocks do with each other's shared memory, and subgroups with their own: PTX of sm_90.
 
 Addresses in shared memory are i32.  Source: "Parallel Thread Execution ISA", sections st.async, mbarrier, mapa,
 barrier, ldmatrix, mma, prefetch and createpolicy.
@@ -76,7 +76,7 @@ def load_matrices(address: Word) -> list[Word]:
 
 
 def multiply(a: Sequence[Word], right: Sequence[Word], total: Sequence[Word]) -> list[Word]:
-    """One m16n8k16 step by a warp."""
+    """One m16n8k16 step by a subgroup."""
     text = (
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, "
         "{$10, $11, $12, $13};"
@@ -85,7 +85,7 @@ def multiply(a: Sequence[Word], right: Sequence[Word], total: Sequence[Word]) ->
 
 
 def multiply_whole(a: Sequence[Word], right: Sequence[Word], total: Sequence[Word]) -> list[Word]:
-    """One m16n8k32 step of whole numbers of 8 bits by a warp, whose sums have 32."""
+    """One m16n8k32 step of whole numbers of 8 bits by a subgroup, whose sums have 32."""
     text = (
         "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, "
         "{$10, $11, $12, $13};"
@@ -114,24 +114,24 @@ def split(a: Word, c: Word) -> list[Word]:
 
 
 def over_lanes(kind: str, number: Word) -> Word:
-    """The largest ("max"), the smallest ("min") or the sum ("add") of a warp's signed integers."""
+    """The largest ("max"), the smallest ("min") or the sum ("add") of a subgroup's signed integers."""
     return assembly(f"redux.sync.{kind}.s32 $0, $1, -1;", [number], "r", memory=False)[0]
 
 
-def meet(number: int, threads: int) -> None:
+def wait_at(number: int, threads: int) -> None:
     """Wait at the block's barrier of that number until so many threads have come."""
     assembly(f"barrier.sync {number}, {threads};", [])
 
 
-def pass_by(number: int, threads: int) -> None:
+def arrive_at(number: int, threads: int) -> None:
     """Come to it and go on."""
     assembly(f"barrier.arrive {number}, {threads};", [])
 
 
 def fence_copies() -> None:
     """Let what this thread has read or written in shared memory be over before bulk copies that others start once they
-    have been told.  An arrival alone may overtake a load that is still on its way: threads would never see that, copies
-    write past them."""
+    have been published.  An arrival alone may overtake a load that is still on its way: threads would never see that,
+    copies write past them."""
     assembly("fence.proxy.async.shared::cta;", [])
 
 
@@ -140,7 +140,7 @@ def fence_all_copies() -> None:
     assembly("fence.proxy.async;", [])
 
 
-def warp_barrier() -> None:
+def subgroup_barrier() -> None:
     assembly("bar.warp.sync -1;", [])
 
 

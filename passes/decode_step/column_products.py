@@ -1,4 +1,4 @@
-"""Products of a sharded launch that sum over what a cluster has: a rank's columns of the stream.
+"""Products of a clustered launch that sum over what a cluster has: a rank's columns of the residual stream.
 
 A chunk is 64 of a weight's columns for all of the rank's rows, 16 of which are a matrix instruction's.
 """
@@ -11,7 +11,7 @@ from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.layout import LINE
 from lispgpt.passes.decode_step.products import PAIR, Loaded, Numbers, Products
 from lispgpt.passes.decode_step.scalars import Word, either, lesser, loop, real, word
-from lispgpt.passes.decode_step.sharing import WARPS, Sharing
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.weights import Fragment, Scale, Weights
 
 
@@ -56,12 +56,12 @@ class ColumnProducts:
         self._leave(place, x, loaded.works)
 
     def walk(self, chunk: Word, count: int, source: str, sums: str) -> None:
-        """Multiply so many chunks of 64 columns by what the cluster has; a warp has some tiles of rows in all of them,
-        whose sums it leaves for the exchanger."""
+        """Multiply so many chunks of 64 columns by what the cluster has; a subgroup has some tiles of rows in all of
+        them, whose sums it leaves for the exchanger."""
         launch, layout = self.launch, self.launch.layout
-        tiles = layout.out.all
-        mine = [launch.warp + first for first in range(0, tiles, WARPS)]
-        works = [None if WARPS * (i + 1) <= tiles else tile < tiles for i, tile in enumerate(mine)]
+        tiles = layout.out_projection.all
+        mine = [launch.subgroup + first for first in range(0, tiles, SUBGROUPS)]
+        works = [None if SUBGROUPS * (i + 1) <= tiles else tile < tiles for i, tile in enumerate(mine)]
 
         def one(number: Word, *totals: Word) -> list[Word]:
             slot, parity = launch.slot(chunk + number)

@@ -1,4 +1,4 @@
-"""A norm that is put off until the sums of the product that reads it, in a sharded launch (norm_sums.py)."""
+"""A norm that is put off until the sums of the product that reads it, in a clustered launch (norm_sums.py)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def load_sums(launch: Launch, product: Product, layer: Word, row: Word) -> list[
 
 
 def normed(norm: NormWeights, total: Word, sums: Sequence[Word], mean: Word, factor: Word) -> Word:
-    """A row's result.  total: its sum.  sums: what `load_sums` has found.  factor: 1 / deviation of the stream."""
+    """A row's result.  total: its sum.  sums: what `load_sums` has found.  factor: 1 / deviation of the residual
+    stream."""
     total = total - mean * sums[0] if norm.centred else total
     return factor * total if norm.beta is None else factor * total + sums[1]

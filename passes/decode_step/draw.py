@@ -1,9 +1,9 @@
-"""The draw of a token in a sharded launch: the rule of lib/sampling.lisp, by exchangers, each of a block's logits.
+"""The draw of a token in a clustered launch: the rule of lib/sampling.lisp, by exchangers, each of a block's logits.
 
-Clocks are made while the head is multiplied.  Then all blocks tell each other the winners of their races and their most
-probable tokens (candidates.py), and know the winner of all.  Whether it is among the most probable ones that
-top-k, top-p and min-p leave, and who is next where it is not, is found among those tokens, as far as these are all that
-are as probable; where they are not, a round of telling says how many tokens, of which mass, are more probable than the
+Clocks are made while the lm head is multiplied.  Then all blocks publish the winners of their races and their most
+probable tokens (candidates.py), and know the winner of all.  Whether it is among the most probable ones that top-k,
+top-p and min-p leave, and who is next where it is not, is found among those tokens, as far as these are all that are as
+probable; where they are not, a round of publishing says how many tokens, of which mass, are more probable than the
 winner, and who wins among those.  The mass of a top-k is only sought where top-p cuts, too, and only until it is known
 on which side of top-p's share of it the winner lies.
 
@@ -18,7 +18,7 @@ from functools import reduce
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.candidates import Candidates, tell
+from lispgpt.passes.decode_step.candidates import Candidates, publish
 from lispgpt.passes.decode_step.exponential_clocks import exponential, philox
 from lispgpt.passes.decode_step.largest_logit import LOWEST, is_number, rank_of, value_of
 from lispgpt.passes.decode_step.launch import Launch
@@ -39,8 +39,8 @@ class Draw(Races):
         self.round = word(b.load(launch.exchange, [1], 1))
 
     def prepare(self, position: Word, round_: Word) -> None:
-        """Take the settings, leave the paces of the block's clocks, and say to warps that multiply that they are there:
-        what a weight is multiplied by to race."""
+        """Take the settings, leave the paces of the block's clocks, and say to subgroups that multiply that they are
+        there: what a weight is multiplied by to race."""
         settings = self.launch.chain.settings
         assert settings is not None
         memory = self.launch.view(settings, 0, ir.MemRefType.get([8], b.i32()))
@@ -49,24 +49,24 @@ class Draw(Races):
         key, stream, draw = words[3:5], words[5], position + words[6]
 
         def quad(number: Word) -> None:
-            counter = [self.launch.row_of_head(number * EACH) // EACH, draw, stream, word(0)]
+            counter = [self.launch.row_of_lm_head(number * EACH) // EACH, draw, stream, word(0)]
             paces = [real(1.0) / exponential(bits) for bits in philox(counter, key)]
             c.store_words(self.launch.place("paces") + number * (4 * EACH), paces)
 
         each(self.launch.lane, self.rows // EACH, quad, 32)
         when(self.launch.lane == 0, lambda: c.store_words(self.launch.place("round"), [round_, words[0]]))
-        c.pass_by(RACES, TWO_ROLES)
+        c.arrive_at(RACES, TWO_ROLES)
 
     def choose(self, round_: Word) -> list[Word]:
         """(the token, or -1 where the largest logit is no number; the number of the next round)."""
-        tell(self, round_)
+        publish(self, round_)
         found = Candidates(self, round_)
         self.total, winner, known = found.total, found.winner, is_number(found.high)
         cuts = (self.k < self.vocab) | (self.p < 1.0) | (self.least > 0.0)
 
         def within() -> list[Word]:
             first, sure, best = found.take()
-            # Nothing cuts off the first one; and enough of the others are more probable than what is not heard of.
+            # Nothing cuts off the first one; and enough of the others are more probable than what is not gathered.
             enough = sure >= self.k
             next_ = enough & (winner.rank <= found.bound)
             rank, token = next_.where(best.rank, winner.rank), next_.where(best.token, winner.token)
@@ -115,9 +115,9 @@ class Draw(Races):
 
         count, mass, *best = self.over([word(0), real(0.0), *Race.none().words], tally)
         own = Race(*best).across()
-        told = self.told(round_, [sum_across(count), sum_across(mass), *own.words])
+        published = self.all_gathered(round_, [sum_across(count), sum_across(mass), *own.words])
         count, mass, winner = word(0), real(0.0), Race.none()
-        for inside, (n, m, time, other, its) in told:
+        for inside, (n, m, time, other, its) in published:
             count, mass = count + inside.where(n, 0), mass + inside.where(m.bits(), 0.0)
             winner = winner.joined(Race(inside.where(time.bits(), -1.0), other, its))
         return [sum_across(count), sum_across(mass), *winner.across().words]
@@ -179,7 +179,7 @@ class Draw(Races):
         return [low, beyond, some, known, round_]
 
     def _reaching(self, pivots: Sequence[Word], round_: Word) -> list[Word]:
-        """How many tokens reach each of some ranks, and their mass, by a round of telling."""
+        """How many tokens reach each of some ranks, and their mass, by a round of publishing."""
 
         def one(x: Word, _: Word, __: Word, *sums: Word) -> list[Word]:
             its, weight, count = rank_of(x), self.weight(x), len(pivots)
@@ -188,7 +188,7 @@ class Draw(Races):
             return [*counts, *(m + r.where(weight, 0.0) for m, r in zip(sums[count:], reach, strict=True))]
 
         sums = self.over([word(0)] * len(pivots) + [real(0.0)] * len(pivots), one, races=False)
-        told, half = self.told(round_, [sum_across(s) for s in sums]), len(pivots)
-        counts = [[inside.where(words[i], 0) for inside, words in told] for i in range(half)]
-        masses = [[inside.where(words[half + i].bits(), 0.0) for inside, words in told] for i in range(half)]
+        published, half = self.all_gathered(round_, [sum_across(s) for s in sums]), len(pivots)
+        counts = [[inside.where(words[i], 0) for inside, words in published] for i in range(half)]
+        masses = [[inside.where(words[half + i].bits(), 0.0) for inside, words in published] for i in range(half)]
         return [sum_across(reduce(Word.__add__, own)) for own in counts + masses]

@@ -1,8 +1,8 @@
-"""The exchanger of a sharded launch: a warp that adds what its block has of a product to the clusters' sums, and tells
-what is chosen.
+"""The exchanger of a clustered launch: a subgroup that adds what its block has of a product to the clusters' sums, and
+publishes what is chosen.
 
-Every cluster has a part of what is added to the stream; rank r of each adds its part of the rank's columns to sums that
-all blocks read (residual.py).
+Every cluster has a part of what is added to the residual stream; rank r of each adds its part of the rank's columns to
+sums that all blocks read (residual.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from lispgpt.ir import build as b
 from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.draw import Draw
 from lispgpt.passes.decode_step.fixed_point_sums import part_of_sum
-from lispgpt.passes.decode_step.largest_logit import Choice, choose, chosen_before, end, leave, report, tell
+from lispgpt.passes.decode_step.largest_logit import Choice, choose, chosen_before, end, leave, publish, report
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.layout import ATTENDED, STREAM, THREE_ROLES, TOKEN, TWO_ROLES
+from lispgpt.passes.decode_step.layout import ATTENDED, RESIDUAL_STREAM, THREE_ROLES, TOKEN, TWO_ROLES
 from lispgpt.passes.decode_step.scalars import Word, added, each, either, if_there, loop, when, word
 from lispgpt.passes.decode_step.sharing import Sharing
 
@@ -44,8 +44,8 @@ class Exchanger:
                 return [token]
 
             (token,) = either(launch.layered, "r", layered, other)
-            c.meet(STREAM, TWO_ROLES)
-            tell(launch, launch.before + number + 1)
+            c.wait_at(RESIDUAL_STREAM, TWO_ROLES)
+            publish(launch, launch.before + number + 1)
             return [token]
 
         loop(0, launch.times, [launch.token], run)
@@ -58,7 +58,7 @@ class Exchanger:
         def run(number: Word, token: Word, _: Word, round_: Word) -> list[Word]:
             when(launch.layered, lambda: self._layers(token))
             draw.prepare(launch.position + number, round_)
-            c.meet(STREAM, TWO_ROLES)
+            c.wait_at(RESIDUAL_STREAM, TWO_ROLES)
             result, round_ = draw.choose(round_)
             choice = Choice((result < 0).where(0, result), result, [])
             if launch.kept:
@@ -74,14 +74,14 @@ class Exchanger:
         when(launch.reports, last)
 
     def _layers(self, token: Word) -> None:
-        """Tell the token to the warps that multiply, and add what they make of it."""
+        """Tell the token to the subgroups that multiply, and add what they make of it."""
         launch, layout = self.launch, self.launch.layout
         when(launch.lane == 0, lambda: c.store_words(launch.place("token"), [token]))
-        c.pass_by(TOKEN, TWO_ROLES)
+        c.arrive_at(TOKEN, TWO_ROLES)
 
         def layer(_: Word) -> None:
-            c.pass_by(ATTENDED, THREE_ROLES)  # once the sums of the layer ahead are read
-            self._add(0, layout.out, "out_sums")
+            c.arrive_at(ATTENDED, THREE_ROLES)  # once the sums of the layer ahead are read
+            self._add(0, layout.out_projection, "out_projection_sums")
             self._add(1, layout.down, "down_sums")
 
         each(0, layout.layers, layer)
@@ -89,7 +89,7 @@ class Exchanger:
     def _add(self, number: int, sharing: Sharing, sums: str) -> None:
         """A layer's first or second addition."""
         launch, layout = self.launch, self.launch.layout
-        c.meet(STREAM, TWO_ROLES)
+        c.wait_at(RESIDUAL_STREAM, TWO_ROLES)
         for start in range(0, layout.columns, 32):
             column = launch.lane + start
             there = None if start + 32 <= layout.columns else column < layout.columns

@@ -8,7 +8,7 @@ from math import prod
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import callee_of, defining_op, element_type, operations, shape_of, strings, viewed
-from lispgpt.passes.decode_step.chain import PACKED, Ahead, Chain, HeadNorm, NormWeights, Product, Series
+from lispgpt.passes.decode_step.chain import PACKED, Chain, HeadNorm, Hoisted, NormWeights, Product, Series
 from lispgpt.passes.decode_step.next_token import chosen_by
 from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.read import outputs_of
@@ -62,26 +62,28 @@ class _Finder:
 
     def chain(self) -> Chain:
         before, layers = self._layers()
-        head, *tail = self.calls[-TAIL:]
-        stream = layers[0][2].operands[self._stream_argument(self.kernel(layers[0][2]))]
-        makers = [call for call in before if stream in list(call.operands)]
+        lm_head, *tail = self.calls[-TAIL:]
+        residual_stream = layers[0][2].operands[self._residual_argument(self.kernel(layers[0][2]))]
+        makers = [call for call in before if residual_stream in list(call.operands)]
         if len(makers) != 1:
-            raise Refused("no one kernel makes the stream")
+            raise Refused("no one kernel makes the residual stream")
         (first,) = makers
         self.first = first
-        made = list(first.operands).index(stream)
-        aheads = tuple(self._ahead(call, layers) for call in before if call != first)
-        self.ahead = [layers[-1][1].operands[i] for ahead in aheads for i in ahead.results.values()]
-        now, norms = stream, ([], [])  # type: ignore[var-annotated]
+        made = list(first.operands).index(residual_stream)
+        hoisted = tuple(self._hoisted(call, layers) for call in before if call != first)
+        self.ahead = [layers[-1][1].operands[i] for ahead in hoisted for i in ahead.results.values()]
+        now, norms = residual_stream, ([], [])  # type: ignore[var-annotated]
         for layer in layers:
             now = self._layer(layer, now, norms)
-        final = self._norm(head, now)
-        into, out, *ups, down = (self._product([layer[i] for layer in layers]) for i in range(len(layers[0])) if i != 1)
-        if len(ups) > 1:
-            if ups[0].kind != ups[1].kind:
+        final = self._norm(lm_head, now)
+        qkv, out_projection, *gate_up, down = (
+            self._product([layer[i] for layer in layers]) for i in range(len(layers[0])) if i != 1
+        )
+        if len(gate_up) > 1:
+            if gate_up[0].kind != gate_up[1].kind:
                 raise Refused("two products of hidden units have weights of two types")
             *_, gate, up, _ = layers[-1]
-            ups[1] = replace(ups[1], stream=list(up.operands).index(gate.operands[-1]))
+            gate_up[1] = replace(gate_up[1], residual_stream=list(up.operands).index(gate.operands[-1]))
         attended = self._series([layer[1] for layer in layers])
         attention = attention_of(self.kernel(layers[-1][1]))
         if attention is None or attention.own is None:
@@ -89,44 +91,51 @@ class _Finder:
         cached = [i for i, s in attended.items() if self.names[s.buffer].startswith("state:")]
         rows = [i for i, v in enumerate(layers[-1][1].operands) if v == layers[-1][0].operands[-1]]
         normed = tuple(self._head_norm(calls, layers) for calls in zip(*self.normed, strict=True))
-        wanted = [2, 2 + len(normed), 3, *range(2, len(ups) + 2), 3, 1]
-        if len(cached) != 1 or list(map(self._handed, [*layers[-1], head])) != wanted:
+        wanted = [2, 2 + len(normed), 3, *range(2, len(gate_up) + 2), 3, 1]
+        if len(cached) != 1 or list(map(self._handed, [*layers[-1], lm_head])) != wanted:
             raise Refused("a kernel reads more than the chain has")
         if attention.rounding != (None, None) or attention.log_sum or attention.gradients:
             raise Refused("its attention rounds or leaves more than its result")
-        product = self._product([head])
-        texts = self._texts([layer[i] for layer in layers for i in range(len(layer)) if i != 1] + [head])
-        logits = self._place(head.operands[-1])
+        product = self._product([lm_head])
+        sequences = self._sequences([layer[i] for layer in layers for i in range(len(layer)) if i != 1] + [lm_head])
+        logits = self._place(lm_head.operands[-1])
         chosen = chosen_by(tail, list(map(self.kernel, tail)), logits, self._place)
-        if chosen.settings is not None and texts > 1:
-            raise Refused("the next tokens of several texts are drawn")
+        if chosen.settings is not None and sequences > 1:
+            raise Refused("the next tokens of several sequences are drawn")
         return Chain(
-            self.calls, self.kernel(first), made, self._series([first]), aheads, normed, len(layers),
-            (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen, texts,
+            self.calls, self.kernel(first), made, self._series([first]), hoisted, normed, len(layers),
+            (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), qkv, self.kernel(layers[-1][1]),
+            attended, cached[0], rows[0], out_projection, tuple(gate_up), down, product, logits, *chosen, sequences,
         )  # fmt: skip
 
-    def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
-        """The stream behind a layer."""
-        into, attention, out, *ups, down = layer
-        norms[0].append(self._norm(into, stream))
-        norms[1].append(self._norm(ups[0], out.operands[-1]))
-        made = ups[-1].operands[-1]
-        for call, source, before in ((out, attention.operands[-1], stream), (down, made, out.operands[-1])):
+    def _layer(self, layer: list[ir.Operation], residual_stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
+        """The residual stream behind a layer."""
+        qkv, attention, out_projection, *gate_up, down = layer
+        norms[0].append(self._norm(qkv, residual_stream))
+        norms[1].append(self._norm(gate_up[0], out_projection.operands[-1]))
+        made = gate_up[-1].operands[-1]
+        for call, source, before in (
+            (out_projection, attention.operands[-1], residual_stream),
+            (down, made, out_projection.operands[-1]),
+        ):
             kernel = self.kernel(call)
-            left, added = self._left(kernel), self._stream_argument(kernel)
+            left, added = self._left(kernel), self._residual_argument(kernel)
             if call.operands[left] != source or call.operands[added] != before:
-                raise Refused("a product is not added to the stream")
-        if len(ups) > 1:
-            norm, places = self._norm(ups[1], out.operands[-1])
+                raise Refused("a product is not added to the residual stream")
+        if len(gate_up) > 1:
+            norm, places = self._norm(gate_up[1], out_projection.operands[-1])
             other, theirs = norms[1][-1]
-            if ups[0].operands[-1] not in list(ups[1].operands)[:-1] or places != theirs or not norm.resembles(other):
+            if (
+                gate_up[0].operands[-1] not in list(gate_up[1].operands)[:-1]
+                or places != theirs
+                or not norm.resembles(other)
+            ):
                 raise Refused("two products of hidden units are not of one norm")
-        if into.operands[-1] not in list(attention.operands):
+        if qkv.operands[-1] not in list(attention.operands):
             raise Refused("attention does not read what the product before it makes")
         return down.operands[-1]
 
-    def _ahead(self, call: ir.Operation, layers: list[list[ir.Operation]]) -> Ahead:
+    def _hoisted(self, call: ir.Operation, layers: list[list[ir.Operation]]) -> Hoisted:
         """A kernel ahead of the layers, which attention alone reads."""
         handed = [i for i, v in enumerate(call.operands) if defining_op(v).name != "memref.view"]
         results = {}
@@ -138,7 +147,7 @@ class _Finder:
             if len(place) != 1 or len(users) != len(layers) + 1 or str(element_type(value)) != "f32":
                 raise Refused("what a kernel ahead of the layers makes goes elsewhere than into attention")
             results[i] = place[0]
-        return Ahead(self.kernel(call), self._series([call]), results)
+        return Hoisted(self.kernel(call), self._series([call]), results)
 
     def _head_norm(self, calls: Sequence[ir.Operation], layers: list[list[ir.Operation]]) -> HeadNorm:
         """A norm of heads' rows between the first product and attention, which alone reads it."""
@@ -178,34 +187,36 @@ class _Finder:
             raise Refused("a product's operand is no buffer")
         return ir.BlockArgument(op.operands[0]).arg_number
 
-    def _stream_argument(self, kernel: ir.Operation) -> int:
+    def _residual_argument(self, kernel: ir.Operation) -> int:
         """The argument of a result's shape that is neither the result nor summed over."""
         shape, left = shape_of(kernel.regions[0].blocks[0].arguments[-1]), self._left(kernel)
         arguments = list(kernel.regions[0].blocks[0].arguments)[:-1]
         found = [i for i, a in enumerate(arguments) if shape_of(a) == shape and i != left]
         if len(found) != 1:
-            raise Refused("a product is not added to one stream")
+            raise Refused("a product is not added to one residual stream")
         return found[0]
 
-    def _norm(self, call: ir.Operation, stream: ir.Value) -> tuple[Norm, dict[int, tuple[int, int]]]:
-        """The norm of the stream that a product sums over, with the places of what it reads."""
+    def _norm(self, call: ir.Operation, residual_stream: ir.Value) -> tuple[Norm, dict[int, tuple[int, int]]]:
+        """The norm of the residual stream that a product sums over, with the places of what it reads."""
         kernel = self.kernel(call)
         left = viewed(self._contract(kernel).operands[0])
         if defining_op(left).name == "bufferization.to_tensor":  # an earlier kernel has normed it
             value = call.operands[self._argument(left)]
             call = self.first
             kernel, at = self.kernel(call), [i for i, v in enumerate(call.operands) if v == value]
-            if not at or stream not in list(call.operands):
-                raise Refused("a product's operand is no norm of the stream")
+            if not at or residual_stream not in list(call.operands):
+                raise Refused("a product's operand is no norm of the residual stream")
             buffer = kernel.regions[0].blocks[0].arguments[at[0]]
-            streams = [t for t, m in outputs_of(kernel) if call.operands[ir.BlockArgument(m).arg_number] == stream]
+            residual_streams = [
+                t for t, m in outputs_of(kernel) if call.operands[ir.BlockArgument(m).arg_number] == residual_stream
+            ]
             norm = norm_of(next(tensor for tensor, memory in outputs_of(kernel) if memory == buffer))
-            good = norm is not None and viewed(norm.source) == streams[0]
+            good = norm is not None and viewed(norm.source) == residual_streams[0]
         else:
             norm = norm_of(left)
-            good = norm is not None and call.operands[self._argument(viewed(norm.source))] == stream
+            good = norm is not None and call.operands[self._argument(viewed(norm.source))] == residual_stream
         if norm is None or not good:
-            raise Refused("a product's operand is no norm of the stream")
+            raise Refused("a product's operand is no norm of the residual stream")
         weights = [w for w in (norm.gamma, norm.beta) if w is not None]
         arguments = [self._argument(w) for w in weights]
         return norm, {n: (p.buffer, p.first) for n, a in enumerate(arguments) for p in [self._place(call.operands[a])]}
@@ -224,27 +235,27 @@ class _Finder:
         rights = [self._contract(self.kernel(call)).operands[1] for call in calls]
         if len({(right.type, kind_of_blocks(right)) for right in rights}) > 1:
             raise Refused("its layers' products are not alike")
-        (rows, depth), texts = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
+        (rows, depth), sequences = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
         kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
-        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (texts, rows):
+        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (sequences, rows):
             raise Refused(f"a product is not of rows with BF16 weights, {' or '.join(PACKED)}")
-        if kind != "bf16" and texts > 1:
-            raise Refused("weights in blocks are shared out for one text")
+        if kind != "bf16" and sequences > 1:
+            raise Refused("weights in blocks are shared out for one sequence")
         numbers = [self._argument(bytes_of_blocks(right) or right) for right in rights]
         arguments, sites = self._series(calls), tuple(zip(calls, numbers, strict=True))
         if kind != "bf16":
             arguments.pop(numbers[-1])
         weights = self._steps([self._at(*site) for site in sites])
         left = viewed(contract.operands[0])
-        if prod(shape_of(left)) != texts * depth or str(element_type(contract.results[0])) != "f32":
+        if prod(shape_of(left)) != sequences * depth or str(element_type(contract.results[0])) != "f32":
             raise Refused("a product sums over a part of what it reads, or not in F32")
         number = self._argument(left) if defining_op(left).name == "bufferization.to_tensor" else -1
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
-                 if i not in (*arguments, number, numbers[-1]) and shape_of(a) == (texts, rows)]  # fmt: skip
-        stream = added[0] if len(added) == 1 else None
-        return Product(kernel, arguments, weights, rows, depth, stream, kind, sites)
+                 if i not in (*arguments, number, numbers[-1]) and shape_of(a) == (sequences, rows)]  # fmt: skip
+        residual_stream = added[0] if len(added) == 1 else None
+        return Product(kernel, arguments, weights, rows, depth, residual_stream, kind, sites)
 
-    def _texts(self, calls: list[ir.Operation]) -> int:
+    def _sequences(self, calls: list[ir.Operation]) -> int:
         """Rows of all products."""
         found = {shape_of(self._contract(self.kernel(call)).results[0])[0] for call in calls}
         if len(found) != 1:

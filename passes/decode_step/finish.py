@@ -1,7 +1,8 @@
-"""The finisher of a sharded launch: a warp that makes results of warps' sums, and sends them to the cluster's ranks.
+"""The finisher of a clustered launch: a subgroup that makes results of subgroups' sums, and sends them to the cluster's
+ranks.
 
 With x·gamma for a product's operand, sums S of its weights with it, G with gamma and B with beta, the product of the
-normed stream is (S - mean · G) / deviation + B.
+normed residual stream is (S - mean · G) / deviation + B.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.deferred_norms import load_sums, normed
 from lispgpt.passes.decode_step.launch import Copied, Launch, copied, finished, moments_of, preload
-from lispgpt.passes.decode_step.layout import AHEAD, ATTENDED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
+from lispgpt.passes.decode_step.layout import ATTENDED, HOISTED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
 from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
 from lispgpt.passes.decode_step.residual import sums_across
 from lispgpt.passes.decode_step.scalars import Word, added, each, if_there, lesser, when, word
@@ -35,20 +36,20 @@ class Finisher:
         launch, layout = self.launch, self.launch.layout
 
         def run(number: Word) -> None:
-            if launch.chain.aheads:
-                make_ahead(launch, launch.position + number)
-                c.pass_by(AHEAD, TWO_ROLES)
+            if launch.chain.hoisted:
+                make_hoisted(launch, launch.position + number)
+                c.arrive_at(HOISTED, TWO_ROLES)
             each(0, layout.layers, lambda layer: self._layer(number, layer))
 
         when(launch.layered, lambda: each(0, launch.times, run))
 
     def _moments(self, norm: NormWeights) -> list[Word]:
-        """(mean, 1 / deviation) of the stream, once it is there."""
+        """(mean, 1 / deviation) of the residual stream, once it is there."""
         launch, width = self.launch, self.launch.layout.width
-        c.meet(ROW, TWO_ROLES)
+        c.wait_at(ROW, TWO_ROLES)
         numbers: list[Word] = []
         for first in range(0, width, 128):
-            four = c.load_reals(launch.place("stream") + first * 4 + launch.lane * 16, 4)
+            four = c.load_reals(launch.place("residual_stream") + first * 4 + launch.lane * 16, 4)
             numbers += four if first + 128 <= width else [(launch.lane * 4 < width - first).where(x, 0.0) for x in four]
         total, square = sums_across(numbers)
         return list(moments_of(launch, total, square, norm.centred, norm.epsilon))
@@ -56,23 +57,23 @@ class Finisher:
     def _layer(self, run: Word, layer: Word) -> None:
         launch, chain = self.launch, self.launch.chain
         position = launch.position + run
-        with finished(launch, chain.into, layer) as made:
+        with finished(launch, chain.qkv, layer) as made:
             self._queries(layer, made)
         nbytes = RANKS * launch.layout.each * (4 * launch.layout.depth + 8)
         when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
-        c.meet(PARTS, TWO_ROLES)
+        c.wait_at(PARTS, TWO_ROLES)
         merge(launch, position, launch.at_layer(run, layer))
-        c.pass_by(ATTENDED, THREE_ROLES)
+        c.arrive_at(ATTENDED, THREE_ROLES)
         with ExitStack() as stack:
-            self._hidden(layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
+            self._hidden(layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.gate_up])
 
     def _row_sums(
         self, sharing: Sharing, name: str, rows: Sequence[Word], norm: NormWeights, known: Sequence[Sequence[Word]]
     ) -> list[Word]:
-        """Rows of a product of the normed stream.  known: of each, sums of the norm's own weights."""
+        """Rows of a product of the normed residual stream.  known: of each, sums of the norm's own weights."""
         moments, there = self._moments(norm), self.launch.place("moments")
         when(self.launch.lane == 0, lambda: c.store_words(there, moments))  # else they are made behind the barrier
-        c.meet(SUMS, TWO_ROLES)
+        c.wait_at(SUMS, TWO_ROLES)
         mean, factor = c.load_reals(there, 2)
         place = self.launch.place(name)
         totals = [self._sum(sharing, place + row * 4) for row in rows]
@@ -91,17 +92,17 @@ class Finisher:
     def _queries(self, layer: Word, made: Copied) -> None:
         """A lane's rows of queries, keys or values, to all ranks."""
         launch, layout = self.launch, self.launch.layout
-        count = 8 * layout.into_tiles
+        count = 8 * layout.qkv_tiles
         lanes_ = [launch.lane + 32 * turn for turn in range(-(-count // 32))]
         rows = [lesser(row, word(count - 1)) for row in lanes_]
         numbers = [(row // 8) * (8 * RANKS) + launch.rank * 8 + row % 8 for row in rows]
-        last = word(launch.chain.into.rows - 1)
+        last = word(launch.chain.qkv.rows - 1)
         columns = [lesser(launch.row_of_heads(number), last) for number in numbers]
         places = [[0, column.index()] for column in columns]
         for place in places:
             preload(made, place, 1)
-        known = [load_sums(launch, launch.chain.into, layer, column) for column in columns]
-        sums = self._row_sums(layout.into, "into_sums", rows, launch.chain.norms[0], known)
+        known = [load_sums(launch, launch.chain.qkv, layer, column) for column in columns]
+        sums = self._row_sums(layout.qkv, "qkv_sums", rows, launch.chain.norms[0], known)
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
@@ -122,12 +123,12 @@ class Finisher:
             for place in places:
                 preload(one, place, 1)
         rows = [number + i * count for i in range(len(made)) for number in numbers]
-        known = [load_sums(launch, up, layer, column) for up in chain.ups for column in columns]
+        known = [load_sums(launch, up, layer, column) for up in chain.gate_up for column in columns]
         sums = self._row_sums(layout.up, "up_sums", rows, chain.norms[1], known)
         for turn, (lane, number, place) in enumerate(zip(lanes_, numbers, places, strict=True)):
             unit = self._finished(made[0], place, sums[turn])
             if len(made) > 1:
-                before = chain.ups[1].stream
+                before = chain.gate_up[1].residual_stream
                 assert before is not None
                 made[1].hold(before, unit.value, place)
                 unit = self._finished(made[1], place, sums[len(numbers) + turn])
@@ -137,9 +138,9 @@ class Finisher:
             if_there(there, partial(launch.send, "hidden_units", [pair], 2))
 
 
-def make_ahead(launch: Launch, position: Word) -> None:
-    """By a warp: what is the same for all layers' attention."""
-    for ahead in launch.chain.aheads:
+def make_hoisted(launch: Launch, position: Word) -> None:
+    """By a subgroup: what is the same for all layers' attention."""
+    for ahead in launch.chain.hoisted:
         with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
             for argument, series in ahead.arguments.items():
                 if series.buffer == launch.chain.tokens:
@@ -148,10 +149,10 @@ def make_ahead(launch: Launch, position: Word) -> None:
                     made.hold(argument, position.value)
             for tensor, memory in outputs_of(made.op):
                 theirs = ahead.results[ir.BlockArgument(memory).arg_number]
-                _leave_ahead(launch, made, tensor, launch.place("ahead") + launch.layout.ahead.place(theirs))
+                _leave_hoisted(launch, made, tensor, launch.place("ahead") + launch.layout.ahead.place(theirs))
 
 
-def _leave_ahead(launch: Launch, made: Copied, tensor: ir.Value, start: Word) -> None:
+def _leave_hoisted(launch: Launch, made: Copied, tensor: ir.Value, start: Word) -> None:
     shape = shape_of(tensor)
 
     def one(number: Word) -> None:

@@ -1,4 +1,4 @@
-"""Sums of F32 to which blocks add in any order, and which tell by themselves whether all have.
+"""Sums of F32 to which blocks add in any order, and which show by themselves whether all have.
 
 A sum is a word of 64 bits in memory that blocks share.  Its lowest bits count who has added, those above hold what they
 have added, in whole numbers of 2^-28, whose sum is the same in any order.  What is read is the difference to what was

@@ -1,4 +1,4 @@
-"""What a sharded launch's attention reads that is made ahead of the layers, and where it lies in a block's memory."""
+"""What a clustered launch's attention reads that is made ahead of the layers, and where it lies in a block's memory."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from lispgpt.passes.kernels.refusal import Refused
 
 
 @dataclass(frozen=True)
-class AheadShapes:
-    """shapes: of F32, by attention's argument; of several texts each block has its own's."""
+class HoistedShapes:
+    """shapes: of F32, by attention's argument; of several sequences each block has its own's."""
 
     shapes: dict[int, tuple[int, ...]]
 
     @staticmethod
-    def of(chain: Chain) -> AheadShapes:
-        """Refused where it is of several texts, and not of each."""
+    def of(chain: Chain) -> HoistedShapes:
+        """Refused where it is of several sequences, and not of each."""
         found: dict[int, tuple[int, ...]] = {}
-        for ahead in chain.aheads:
+        for ahead in chain.hoisted:
             arguments = ahead.kernel.regions[0].blocks[0].arguments
             found |= {theirs: shape_of(arguments[mine]) for mine, theirs in ahead.results.items()}
-        if chain.texts == 1:
-            return AheadShapes(found)
-        if any(shape[0] != chain.texts for shape in found.values()):
-            raise Refused("what a kernel ahead of the layers makes is not of each text")
-        return AheadShapes({argument: (1, *shape[1:]) for argument, shape in found.items()})
+        if chain.sequences == 1:
+            return HoistedShapes(found)
+        if any(shape[0] != chain.sequences for shape in found.values()):
+            raise Refused("what a kernel ahead of the layers makes is not of each sequence")
+        return HoistedShapes({argument: (1, *shape[1:]) for argument, shape in found.items()})
 
     @property
     def nbytes(self) -> int:

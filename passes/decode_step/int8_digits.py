@@ -1,4 +1,5 @@
-"""The stream as whole numbers, the other side of packed weights, so that matrix instructions multiply both as they are.
+"""The residual stream as whole numbers, the other side of packed weights, so that matrix instructions multiply both as
+they are.
 
 Of 64 neighbouring numbers each is taken as a multiple of 2^-30 of a power of two above the largest, so of more bits
 than F32 has for what is not much smaller than that.  It has four digits of base 256 from -128 to 127, which fill
@@ -16,7 +17,7 @@ from lispgpt.passes.decode_step.layout import SHARED_UNIT
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
 from lispgpt.passes.decode_step.products import Products
 from lispgpt.passes.decode_step.residual import Residual
-from lispgpt.passes.decode_step.row_operand import Side
+from lispgpt.passes.decode_step.row_operand import RowOperand
 from lispgpt.passes.decode_step.scalars import Word, assembly, fused, greater, if_there, real, when, word
 from lispgpt.passes.decode_step.weights import Fragment, Scale, ScaledWeights
 
@@ -34,7 +35,7 @@ DEEP = 32
 """Numbers along the depth of an instruction."""
 
 
-class Digits(Side):
+class Int8Digits(RowOperand):
     """A lane's operand has its digit's two words of each instruction's numbers, and what these count as."""
 
     words, together = 2, 2

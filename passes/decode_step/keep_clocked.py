@@ -1,9 +1,10 @@
-"""Matrix units that are kept awake while a block waits.
+"""Matrix units that are kept clocked while a block waits.
 
 A core's matrix units that have had no instruction for a while go to sleep, and the core's clock is slow while they wake
 up.  Measured on an H200, whose clock is 1.98 GHz: behind 1,170 clocks without one they sleep, and the next instruction
-costs 0.26 us; a core whose units are awake has 1.80 GHz.  So where products are less than 5,000 clocks apart a warp
-that waits anyway gives them something to do in between.  A token of GPT-2 of 124M by one launch: 1.67 GHz without.
+costs 0.26 us; a core whose units are clocked has 1.80 GHz.  So where products are less than 5,000 clocks apart a
+subgroup that waits anyway gives them something to do in between.  A token of GPT-2 of 124M by one launch: 1.67 GHz
+without.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.scalars import Word, again, assembly, either, real, word
 
 
-def wait_awake(barrier: Word, parity: Word, rest: int) -> None:
-    """By a warp that is in no hurry: wait until the phase of that parity is over.  The next one may not end before the
-    warp has seen that: it would wait for the one behind.  rest: nanoseconds that it sleeps between two instructions, or
-    up to twice as many; 0: the chip's units do not sleep."""
+def keep_clocked(barrier: Word, parity: Word, rest: int) -> None:
+    """By a subgroup that is in no hurry: wait until the phase of that parity is over.  The next one may not end before
+    the subgroup has seen that: it would wait for the one behind.  rest: nanoseconds that it sleeps between two
+    instructions, or up to twice as many; 0: the chip's units do not sleep."""
     if not rest:
         c.wait(barrier, parity)
         return

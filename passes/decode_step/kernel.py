@@ -1,4 +1,4 @@
-"""The kernel of a sharded launch: its arguments, who its threads are, and their roles."""
+"""The kernel of a clustered launch: its arguments, who its threads are, and their roles."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.exchange import Exchanger
 from lispgpt.passes.decode_step.finish import Finisher
-from lispgpt.passes.decode_step.keep_clocked import wait_awake
+from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kv_cache import ARRIVALS, row_maps
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.layout import EXCHANGER, FINISHER, KEEPER, LINE, RANKS, STREAMER, Layout
+from lispgpt.passes.decode_step.layout import CLOCK_KEEPER, EXCHANGER, FINISHER, LINE, RANKS, WEIGHT_COPIER, Layout
 from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
 from lispgpt.passes.decode_step.multiply import Multipliers
 from lispgpt.passes.decode_step.scalars import Word, each, when, word
-from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.decode_step.weight_copies import weight_map
-from lispgpt.passes.decode_step.weight_ring import Streamer
+from lispgpt.passes.decode_step.weight_ring import WeightCopier
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import contract, set_launch
 from lispgpt.passes.kernels.refusal import Refused
@@ -30,7 +30,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
 
-class ShardedKernel:
+class StepKernel:
     """Made in front of `before` as `name`.  buffers: the entry's arguments that it gets, by their numbers, as (bytes,
     what is done to them); behind them memory for exchanges, the number of more runs, and each run's results."""
 
@@ -49,7 +49,7 @@ class ShardedKernel:
         self.chain, self.layout, self.target, self.buffers = chain, layout, target, buffers
         i8 = ir.IntegerType.get_signless(8)
         self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
-        kept = [[most, chain.texts], [most, 3 * chain.texts]][: len(chain.chosen)]
+        kept = [[most, chain.sequences], [most, 3 * chain.sequences]][: len(chain.chosen)]
         own = [[layout.lines["end"] // 4], *([[1], *kept] if most > 1 else [])]
         self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
         attributes = {
@@ -109,12 +109,15 @@ class ShardedKernel:
         c.cluster_barrier()
 
     def _roles(self, launch: Launch) -> None:
-        """What warps do."""
-        when(launch.warp == STREAMER, lambda: when(launch.lane == 0, Streamer(launch).emit))
-        when(launch.warp == EXCHANGER, lambda: self._exchange(launch))
-        when(launch.warp == FINISHER, Finisher(launch).emit)
-        when(launch.warp < WARPS, Multipliers(launch).emit)
-        when(launch.warp == KEEPER, lambda: wait_awake(launch.barrier("ended"), word(0), launch.target.matrix_rest))
+        """What subgroups do."""
+        when(launch.subgroup == WEIGHT_COPIER, lambda: when(launch.lane == 0, WeightCopier(launch).emit))
+        when(launch.subgroup == EXCHANGER, lambda: self._exchange(launch))
+        when(launch.subgroup == FINISHER, Finisher(launch).emit)
+        when(launch.subgroup < SUBGROUPS, Multipliers(launch).emit)
+        when(
+            launch.subgroup == CLOCK_KEEPER,
+            lambda: keep_clocked(launch.barrier("ended"), word(0), launch.target.matrix_rest),
+        )
 
     @staticmethod
     def _exchange(launch: Launch) -> None:
@@ -131,13 +134,13 @@ class ShardedKernel:
         return input_of(memories[buffer], 1, 0)
 
     def _heads(self, block: Word) -> tuple[Word, Word, Word]:
-        """(first, how far the next one is, how many) of the head's chunks that a block has.  Neighbours are of
+        """(first, how far the next one is, how many) of the lm head's chunks that a block has.  Neighbours are of
         different blocks, as are tokens that a vocabulary has side by side because they are as frequent: so those that
         are probable are not one block's."""
         layout = self.layout
-        share = layout.head_share
+        share = layout.lm_head_share
         if not layout.others:
-            return block, word(layout.blocks), _dealt(layout.head_chunks, layout.blocks, block)
+            return block, word(layout.blocks), _dealt(layout.lm_head_chunks, layout.blocks, block)
         layered, clustered = block < RANKS * layout.layer_clusters, RANKS * layout.layer_clusters
         number = layered.where(0, block - clustered)
         first = layered.where(block, number + share.each * clustered)
@@ -148,12 +151,12 @@ class ShardedKernel:
         layout, chain = self.layout, self.chain
         lines, numbers = layout.width // LINE, list(self.buffers)
         boxes = {
-            "into": (chain.into, 8, lines),
-            "out": (chain.out, layout.columns, 0),
+            "qkv": (chain.qkv, 8, lines),
+            "out_projection": (chain.out_projection, layout.columns, 0),
             "down": (chain.down, layout.columns, 0),
-            "head": (chain.head, 8, lines),
+            "lm_head": (chain.lm_head, 8, lines),
         }
-        boxes |= {f"up{i}": (product, 8, lines) for i, product in enumerate(chain.ups)}
+        boxes |= {f"up{i}": (product, 8, lines) for i, product in enumerate(chain.gate_up)}
         found = {}
         for name, (product, rows, count) in boxes.items():
             if not product.packed:
@@ -179,10 +182,10 @@ class ShardedKernel:
         TENSOR_COPIES.publish_barriers()
 
 
-def input_of(memory: ir.Value, texts: int, text: Index) -> Word:
-    """A text's number of an input."""
-    type_ = ir.MemRefType.get([texts], b.i32())
-    return word(b.load(b.emit("memref.view", [memory, b.as_value(0)], [type_]), [text], 1))
+def input_of(memory: ir.Value, sequences: int, sequence: Index) -> Word:
+    """A sequence's number of an input."""
+    type_ = ir.MemRefType.get([sequences], b.i32())
+    return word(b.load(b.emit("memref.view", [memory, b.as_value(0)], [type_]), [sequence], 1))
 
 
 def clear(start: Word, number: Word) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the cache in a sharded launch that lie in a block's memory: brought there by bulk copies, a layer ahead.
+"""Rows of the cache in a clustered launch that lie in a block's memory: brought there by bulk copies, a layer ahead.
 
 They come with the stream of weights, behind what stands ahead of attention, once the rows of the layer ahead have been
 read and its attention is over.  The heads of a cluster lie one behind the other, of each its keys and its values, of
@@ -18,13 +18,13 @@ from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import LINE, RANKS, Layout
 from lispgpt.passes.decode_step.scalars import Word, each, lesser, when, word
-from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
 
 LINE_BYTES = 2 * LINE
 KINDS = ("keys", "values")
 BOX = 8
 """Rows that a copy brings, but the last few."""
-ARRIVALS = {"read": WARPS}
+ARRIVALS = {"read": SUBGROUPS}
 """How many arrive at a barrier that is not for one."""
 
 
@@ -59,7 +59,7 @@ def bring_rows(launch: Launch, run: Word, layer: Word, hint: Word) -> None:
     """By the thread that brings weights: a layer's rows, once those of the layer ahead are read."""
     layout, parity = launch.layout, launch.at_layer(run, layer)
     c.wait(launch.barrier("read"), parity ^ 1)
-    count = lesser(launch.earlier(launch.position + run), word(layout.near_rows))
+    count = lesser(launch.past(launch.position + run), word(layout.near_rows))
     c.expect(launch.barrier("rows"), count * (2 * layout.kv * layout.heads.row_bytes))
     whole = count // BOX * BOX
 
@@ -108,8 +108,8 @@ def row_words(launch: Launch, shared: Word, row: Word, byte: Word, count: int) -
 
 
 def release_rows(launch: Launch, layer: Word) -> None:
-    """By a warp that has read a layer's rows; what it has written to the cache is for the next run's copies, which come
-    behind the last layer."""
+    """By a subgroup that has read a layer's rows; what it has written to the cache is for the next run's copies, which
+    come behind the last layer."""
     b.either((layer == launch.layout.layers - 1).value, c.fence_all_copies, c.fence_copies)
-    c.warp_barrier()
+    c.subgroup_barrier()
     when(launch.lane == 0, lambda: c.arrive(launch.barrier("read"), 1))

@@ -1,10 +1,11 @@
-"""The choice of the largest logit in a sharded launch: every block tells its largest, and those that go on read all.
+"""The choice of the largest logit in a clustered launch: every block publishes its largest, and those that go on read
+all.
 
-Logits are ordered as integers, a NaN above all; of equals the first token is taken.  How clearly it wins is told as
-lib/sampling.lisp does: how many are as good, and how far the next one below is, in sizes of the parts' largest.  One
+Logits are ordered as integers, a NaN above all; of equals the first token is taken.  How clearly it wins is published
+as lib/sampling.lisp does: how many are as good, and how far the next one below is, in sizes of the parts' largest.  One
 block finds that out, the last one, which has no layers to begin with where a block has none.  Runs' places take turns,
-as that block may read a run's while others tell the next one's; before they tell the one behind that, it has told the
-next one's, too.
+as that block may read a run's while others publish the next one's; before they publish the one behind that, it has
+published the next one's, too.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.scalars import Word, either, greater, lesser, real, when, word
-from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
 
 PAUSE = 450
-"""Clocks until blocks are first asked what they have told, in whose way who asks too early is.  GPT-2 of 124M of int8
-on an H200: 63.5 us a token, with 600 64.3; 1 to 2 us more without."""
+"""Clocks until blocks are first asked what they have published, in whose way who asks too early is.  GPT-2 of 124M of
+int8 on an H200: 63.5 us a token, with 600 64.3; 1 to 2 us more without."""
 LOWEST, INFINITE, NOT_A_NUMBER, NOBODY = -2139095041, 0x7F800000, 0x7FFFFFFF, 0x7FFFFFFF
 
 
@@ -78,7 +79,7 @@ class Best:
         return Best(rank, token, below, mine.where(self.equals, 0) + theirs.where(other.equals, 0))
 
     def across(self) -> Best:
-        """Of a warp's lanes."""
+        """Of a subgroup's lanes."""
         rank = c.over_lanes("max", self.rank)
         mine = self.rank == rank
         token = c.over_lanes("min", mine.where(self.token, NOBODY))
@@ -91,14 +92,14 @@ class Best:
         return (bits < INFINITE).where(bits, 0)
 
 
-def tell(launch: Launch, run: Word, text: Word | int = 0) -> None:
-    """By the exchanger: this block's best of its warps' bests.  run: one more than the number of runs before."""
-    lane = (launch.lane < WARPS).where(launch.lane, 0)
-    bests = launch.place("best") + text * (16 * WARPS)
-    found = Best.of(c.load_words(bests + lane * 16, 4)).where(launch.lane < WARPS)
+def publish(launch: Launch, run: Word, sequence: Word | int = 0) -> None:
+    """By the exchanger: this block's best of its subgroups' bests.  run: one more than the number of runs before."""
+    lane = (launch.lane < SUBGROUPS).where(launch.lane, 0)
+    bests = launch.place("best") + sequence * (16 * SUBGROUPS)
+    found = Best.of(c.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
     size = c.over_lanes("max", found.size())
     best = found.across()
-    place = _told(launch, run, text) + launch.block * 32
+    place = _published(launch, run, sequence) + launch.block * 32
     lines = [[best.rank, best.token, run, best.below], [best.equals, size, run, word(0)]]
 
     def store() -> None:
@@ -117,57 +118,58 @@ class Choice:
     report: list[Word]
 
 
-def _told(launch: Launch, run: Word, text: Word | int) -> Word:
-    """Where blocks tell a run's bests: bytes from the start of what is exchanged."""
-    texts, blocks = launch.layout.texts, launch.layout.blocks
-    return ((run & 1) * texts + text) * (32 * blocks) + launch.layout.lines["best"]
+def _published(launch: Launch, run: Word, sequence: Word | int) -> Word:
+    """Where blocks publish a run's bests: bytes from the start of what is exchanged."""
+    sequences, blocks = launch.layout.sequences, launch.layout.blocks
+    return ((run & 1) * sequences + sequence) * (32 * blocks) + launch.layout.lines["best"]
 
 
-def _awaited(launch: Launch, run: Word, text: Word | int, count: int) -> list[tuple[Word, list[list[Word]]]]:
-    """By a warp: the first lines of what all blocks tell.  Of each turn's blocks: whether a lane has one, its lines."""
-    blocks, start = launch.layout.blocks, _told(launch, run, text)
+def _awaited(launch: Launch, run: Word, sequence: Word | int, count: int) -> list[tuple[Word, list[list[Word]]]]:
+    """By a subgroup: the first lines of what all blocks publish.  Of each turn's blocks: whether a lane has one, its
+    lines."""
+    blocks, start = launch.layout.blocks, _published(launch, run, sequence)
     numbers = [launch.lane + first for first in range(0, blocks, 32)]
     there = [number < blocks for number in numbers]
     places = [start + inside.where(number, 0) * 32 for inside, number in zip(there, numbers, strict=True)]
     pointers = [c.pointer(launch.exchange, place + 16 * i) for place in places for i in range(count)]
     c.pause_until(c.clock(), PAUSE)
     lines = c.await_lines(pointers, lambda found: found[2] ^ run)
-    c.warp_barrier()
+    c.subgroup_barrier()
     return [(inside, lines[count * i : count * (i + 1)]) for i, inside in enumerate(there)]
 
 
-def chosen_before(launch: Launch, run: Word, text: Word | int = 0) -> Word:
-    """By a warp: what the launch's run before this one has chosen; where all blocks have layers, one reports it."""
+def chosen_before(launch: Launch, run: Word, sequence: Word | int = 0) -> Word:
+    """By a subgroup: what the launch's run before this one has chosen; where all blocks have layers, one reports it."""
 
     def token() -> Word:
-        return _choose_token(launch, launch.before + run, text)
+        return _choose_token(launch, launch.before + run, sequence)
 
     if launch.kept and not launch.layout.others:
-        return either(launch.reports, "r", lambda: [report(launch, run, text)], lambda: [token()])[0]
+        return either(launch.reports, "r", lambda: [report(launch, run, sequence)], lambda: [token()])[0]
     return token()
 
 
-def report(launch: Launch, run: Word, text: Word | int = 0) -> Word:
+def report(launch: Launch, run: Word, sequence: Word | int = 0) -> Word:
     """The same by the block that leaves that run's results."""
-    choice = choose(launch, launch.before + run, text)
-    when(launch.lane == 0, lambda: leave(launch, choice, run - 1, text))
+    choice = choose(launch, launch.before + run, sequence)
+    when(launch.lane == 0, lambda: leave(launch, choice, run - 1, sequence))
     return choice.token
 
 
-def _choose_token(launch: Launch, run: Word, text: Word | int) -> Word:
-    """Once all blocks have told: what to go on with.  run: one more than the number of runs before."""
+def _choose_token(launch: Launch, run: Word, sequence: Word | int) -> Word:
+    """Once all blocks have published: what to go on with.  run: one more than the number of runs before."""
     best = Best.none()
-    for inside, ((rank, token, *_),) in _awaited(launch, run, text, 1):
+    for inside, ((rank, token, *_),) in _awaited(launch, run, sequence, 1):
         best = best.joined(Best(rank, token, word(LOWEST), word(0)).where(inside))
     rank = c.over_lanes("max", best.rank)
     token = c.over_lanes("min", (best.rank == rank).where(best.token, NOBODY))
     return is_number(rank).where(token, 0)
 
 
-def choose(launch: Launch, run: Word, text: Word | int = 0) -> Choice:
-    """By a warp, once all blocks have told."""
+def choose(launch: Launch, run: Word, sequence: Word | int = 0) -> Choice:
+    """By a subgroup, once all blocks have published."""
     best, size = Best.none(), word(0)
-    for inside, ((rank, token, _, below), (equals, wide, *_)) in _awaited(launch, run, text, 2):
+    for inside, ((rank, token, _, below), (equals, wide, *_)) in _awaited(launch, run, sequence, 2):
         best = best.joined(Best(rank, token, below, equals).where(inside))
         size = greater(size, inside.where(wide, 0))
     best, size = best.across(), c.over_lanes("max", size)
@@ -177,44 +179,44 @@ def choose(launch: Launch, run: Word, text: Word | int = 0) -> Choice:
     return Choice(known.where(best.token, 0), result, [result, best.equals, gap.bits()])
 
 
-def leave(launch: Launch, choice: Choice, run: Word | None, text: Word | int = 0) -> None:
-    """By one thread: a run's results for a text.  run: where they are kept; None: as the launch's."""
+def leave(launch: Launch, choice: Choice, run: Word | None, sequence: Word | int = 0) -> None:
+    """By one thread: a run's results for a sequence.  run: where they are kept; None: as the launch's."""
     results = [[choice.result], choice.report][: len(launch.chain.chosen)]
     if run is not None:
         for memory, words in zip(launch.kept, results, strict=True):
             for i, value in enumerate(words):
-                b.store(value.value, memory, [run.index(), index_of(text, len(words), i)])
+                b.store(value.value, memory, [run.index(), index_of(sequence, len(words), i)])
         return
     for series, words in zip(launch.chain.chosen, results, strict=True):
-        memory = launch.view(series, 0, ir.MemRefType.get([launch.layout.texts * len(words)], b.i32()))
+        memory = launch.view(series, 0, ir.MemRefType.get([launch.layout.sequences * len(words)], b.i32()))
         for i, value in enumerate(words):
-            b.store(value.value, memory, [index_of(text, len(words), i)])
+            b.store(value.value, memory, [index_of(sequence, len(words), i)])
 
 
-def index_of(text: Word | int, each: int = 1, number: int = 0) -> Index:
-    """Where a text's number-th of so many words is."""
-    return number if isinstance(text, int) else (text * each + number).index()
+def index_of(sequence: Word | int, each: int = 1, number: int = 0) -> Index:
+    """Where a sequence's number-th of so many words is."""
+    return number if isinstance(sequence, int) else (sequence * each + number).index()
 
 
-def end(launch: Launch, choice: Choice, last: Word | None, text: Word | int = 0) -> None:
+def end(launch: Launch, choice: Choice, last: Word | None, sequence: Word | int = 0) -> None:
     """By the first block: results, and what the next launch starts from.  last: where the last run's are still to be
     kept."""
 
     def leave_all() -> None:
-        i32 = ir.MemRefType.get([launch.layout.texts], b.i32())
-        leave(launch, choice, None, text)
+        i32 = ir.MemRefType.get([launch.layout.sequences], b.i32())
+        leave(launch, choice, None, sequence)
         for buffer, value in (
             (launch.chain.tokens, choice.token),
-            (launch.chain.positions, launch.position_of(text) + launch.times),
+            (launch.chain.positions, launch.position_of(sequence) + launch.times),
         ):
             view = b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32])
-            b.store(value.value, view, [index_of(text)])
+            b.store(value.value, view, [index_of(sequence)])
         counted = launch.before + launch.times
-        if isinstance(text, int):
+        if isinstance(sequence, int):
             b.store(counted.value, launch.exchange, [0])
         else:
-            when(text == 0, lambda: b.store(counted.value, launch.exchange, [0]))
+            when(sequence == 0, lambda: b.store(counted.value, launch.exchange, [0]))
         if launch.kept and last is not None:
-            leave(launch, choice, last, text)
+            leave(launch, choice, last, sequence)
 
     when(launch.lane == 0, leave_all)

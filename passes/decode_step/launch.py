@@ -1,4 +1,4 @@
-"""What the roles of a sharded launch have in common: who a thread is, where memory lies, and which run this is."""
+"""What the roles of a clustered launch have in common: who a thread is, where memory lies, and which run this is."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass
 class Launch:
-    """memories: the kernel's argument for each buffer of the entry.  exchange: memory for what clusters hand on.
-    start: the address of the block's memory.  block, cluster, rank, warp, lane: who this thread is.  layered: whether
-    its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first,
-    where there is one text.
-    first_head, head_step, heads: of the head's chunks, this block's: the first, how far the next ones are, how many.
-    kept: where each run's results go, if the launch may have
-    several.  maps: of BF16 weights, by the product's name, for bulk copies.
-    """
+    """memories: the kernel's argument for each buffer of the entry.  exchange: memory for what clusters hand on. start:
+    the address of the block's memory.  block, cluster, rank, subgroup, lane: who this thread is.  layered: whether its
+    cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first,
+    where there is one sequence. first_lm_chunk, lm_chunk_step, heads: of the lm head's chunks, this block's: the first,
+    how far the next ones are, how many. kept: where each run's results go, if the launch may have several.  maps: of
+    BF16 weights, by the product's name, for bulk copies."""
 
     chain: Chain
     layout: Layout
@@ -41,23 +39,23 @@ class Launch:
     block: Word
     cluster: Word
     rank: Word
-    warp: Word
+    subgroup: Word
     lane: Word
     layered: Word
     times: Word
     before: Word
     token: Word
     position: Word
-    first_head: Word
-    head_step: Word
+    first_lm_chunk: Word
+    lm_chunk_step: Word
     heads: Word
     maps: dict[str, ir.Value] = field(default_factory=dict)
 
     def again(self) -> Self:
         """The same, with what depends on the thread's number to be computed where it is needed: not ahead of a loop,
         where all of it at once would be more than registers hold."""
-        warp, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.warp, self.lane))
-        return replace(self, warp=warp, lane=lane)
+        subgroup, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.subgroup, self.lane))
+        return replace(self, subgroup=subgroup, lane=lane)
 
     @property
     def reports(self) -> Word:
@@ -78,13 +76,13 @@ class Launch:
         return self.start + self.layout.empty + slot * 8
 
     def brought(self, number: Word) -> Word:
-        """The barrier of a chunk of the head that a warp brings, by its number among the block's."""
+        """The barrier of a chunk of the lm head that a subgroup brings, by its number among the block's."""
         return self.place("brought") + number * 8
 
     def once_read(self, body: Callable[[], None]) -> None:
-        """By one lane, once its warp has read what copies may be put in the place of."""
+        """By one lane, once its subgroup has read what copies may be put in the place of."""
         c.fence_copies()
-        c.warp_barrier()
+        c.subgroup_barrier()
         when(self.lane == 0, body)
 
     def slot(self, number: Word) -> tuple[Word, Word]:
@@ -95,11 +93,11 @@ class Launch:
         """The parity of what happens once a layer."""
         return (run * self.layout.layers + layer) & 1
 
-    def position_of(self, text: Word | int) -> Word:
-        """A text's, in the first run."""
-        if self.layout.texts == 1:
+    def position_of(self, sequence: Word | int) -> Word:
+        """A sequence's, in the first run."""
+        if self.layout.sequences == 1:
             return self.position
-        return c.load_words(self.place("positions") + word(text) * 4, 1)[0]
+        return c.load_words(self.place("positions") + word(sequence) * 4, 1)[0]
 
     @property
     def share(self) -> Word:
@@ -132,15 +130,15 @@ class Launch:
                 c.send(remote + place + self.layout.at[name], words, remote + self.layout.barrier[name])
 
     def await_ranks(self, name: str, nbytes: int, parity: Word) -> None:
-        """By the warps that multiply: wait for what ranks send; one warp says how much."""
+        """By the subgroups that multiply: wait for what ranks send; one subgroup says how much."""
 
         def say() -> None:
             when(self.lane == 0, lambda: c.expect(self.barrier(name), nbytes))
 
-        when(self.warp == 0, say)
+        when(self.subgroup == 0, say)
         c.wait(self.barrier(name), parity)
 
-    def earlier(self, position: Word) -> Word:
+    def past(self, position: Word) -> Word:
         """How many of the positions ahead of one are this block's."""
         spread = self.layout.spread
         return position if spread == 1 else (position + (spread - 1) - self.rank) // spread
@@ -163,11 +161,11 @@ class Launch:
         q, k, v = (first + more + number for first, more in zip(layout.heads.firsts, at, strict=True))
         inside = (number < queries + keys).where(k - queries, v - (queries + keys))
         found = (number < queries).where(q, inside)
-        return (number < queries + keys + values).where(found, self.chain.into.rows)
+        return (number < queries + keys + values).where(found, self.chain.qkv.rows)
 
-    def row_of_head(self, number: Word) -> Word:
-        """The row of the head that is this block's of that number."""
-        return (self.first_head + (number >> 3) * self.head_step) * 8 + (number & 7)
+    def row_of_lm_head(self, number: Word) -> Word:
+        """The row of the lm head that is this block's of that number."""
+        return (self.first_lm_chunk + (number >> 3) * self.lm_chunk_step) * 8 + (number & 7)
 
     def view(self, series: Series, layer: Word | int, type_: ir.Type) -> ir.Value:
         offset = word(layer) * series.stride + series.first if series.stride else word(series.first)
@@ -252,7 +250,7 @@ def lanes(vector: ir.Value) -> list[Word]:
 
 
 def moments_of(launch: Launch, total: Word, square: Word, centred: bool, epsilon: float) -> tuple[Word, Word]:
-    """(mean, 1 / deviation) of a row of the stream, whose sum and whose squares' sum are known."""
+    """(mean, 1 / deviation) of a row of the residual stream, whose sum and whose squares' sum are known."""
     width = launch.layout.width
     mean = total * (1 / width)
     variance = square * (1 / width)

@@ -1,12 +1,12 @@
 """How a chain is shared among clusters: who has which rows and columns, in which steps, and where it lies in memory.
 
 A cluster's blocks are its ranks.  Each cluster has some heads, whose keys and values it makes itself where other
-clusters have them, too, and some hidden units; of both all clusters have as many, so that what lies past the last
-one counts as zeros (heads: as the last one again).  What rank r has of a product of its rows is an eighth of them, of
-one that sums over them an eighth of the stream's columns.  Weights come in chunks of one size: 8 rows of all columns,
-or 64 columns of a rank's rows.
+clusters have them, too, and some hidden units; of both all clusters have as many, so that what lies past the last one
+counts as zeros (heads: as the last one again).  What rank r has of a product of its rows is an eighth of them, of one
+that sums over them an eighth of the residual stream's columns.  Weights come in chunks of one size: 8 rows of all
+columns, or 64 columns of a rank's rows.
 
-Where a layer's chunks fit a block's memory and what warps have of them their registers, they are held there before
+Where a layer's chunks fit a block's memory and what subgroups have of them their registers, they are held there before
 the other side of the product is; where not they are walked through, some chunks at once.
 """
 
@@ -19,31 +19,31 @@ from math import lcm
 from lispgpt.passes.decode_step.attention_heads import Heads
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.fixed_point_sums import MOST_PARTS
-from lispgpt.passes.decode_step.hoisted import AheadShapes
+from lispgpt.passes.decode_step.hoisted import HoistedShapes
 from lispgpt.passes.decode_step.norm_sums import NormSums
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
-from lispgpt.passes.decode_step.sharing import WARPS, HeadShare, Sharing, held, walked
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, LmHeadShare, Sharing, held, walked
 from lispgpt.passes.kernels.refusal import Refused
 
 RANKS, LINE = 8, 64
 """Blocks of a cluster, and bf16 of a line that bulk copies bring."""
 SHARED_UNIT = 64
-"""Neighbouring numbers of the stream that are whole numbers of one unit, for packed weights."""
+"""Neighbouring numbers of the residual stream that are whole numbers of one unit, for packed weights."""
 LEAST_STAGES = 4
 STAGES_BESIDE_ROWS = 8
 """Chunks of weights that are in memory beside rows of the cache, where not a layer's."""
 SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
-STREAMER, EXCHANGER, FINISHER, KEEPER = range(WARPS, WARPS + 4)
-THREADS = 32 * (WARPS + 4)
-SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD, TOKEN, ROW, RACES, HEARD = range(1, 11)
+WEIGHT_COPIER, EXCHANGER, FINISHER, CLOCK_KEEPER = range(SUBGROUPS, SUBGROUPS + 4)
+THREADS = 32 * (SUBGROUPS + 4)
+SUMS, PARTS, ATTENDED, RESIDUAL_STREAM, MULTIPLIERS, HOISTED, TOKEN, ROW, RACES, GATHERED = range(1, 11)
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
-multiply; what is made ahead of the layers is there; the token to go on with is; the stream is; a draw's clocks are;
-its most probable tokens are."""
-TOLD = 64
-"""Bytes that a block tells all others in a round of a draw, at most."""
-TWO_ROLES, THREE_ROLES = 32 * WARPS + 32, 32 * WARPS + 64
-"""Threads of the warps that multiply and of one or of both that finish and exchange."""
+multiply; what is made ahead of the layers is there; the token to go on with is; the residual stream is; a draw's clocks
+are; its most probable tokens are."""
+PUBLISHED = 64
+"""Bytes that a block publishes to all others in a round of a draw, at most."""
+TWO_ROLES, THREE_ROLES = 32 * SUBGROUPS + 32, 32 * SUBGROUPS + 64
+"""Threads of the subgroups that multiply and of one or of both that finish and exchange."""
 BARRIER_BYTES = 8 * (2 * 60 + 8)
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
@@ -56,10 +56,11 @@ def up_to(number: int, multiple: int) -> int:
 class Layout:
     """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see ShardDecode.
 
-    spread: a block has those of a text's positions whose number modulo this is its rank.  under_way: chunks that the
-    stream brings at once.  threads: of a block.  entries: most probable tokens of a block that all others hear of in a
-    draw.  brings: whether the warps that multiply bring what the ring has no room for ahead of the head.  awaited: what
-    its barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the argument that has it."""
+    spread: a block has those of a sequence's positions whose number modulo this is its rank.  under_way: chunks that
+    The weight copier brings at once.  threads: of a block.  entries: most probable tokens of a block that all others
+    gather in a draw.  brings: whether the subgroups that multiply bring what the ring has no room for ahead of the
+    head.  awaited: what its barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the
+    argument that has it."""
 
     spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
     awaited: tuple[str, ...] = ("ended", "own", "merged", "hidden_units", "rows", "read")
@@ -69,12 +70,12 @@ class Layout:
     ) -> None:
         self.numbers = numbers
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
-        self.heads, self.blocks, self.chain, self.texts = heads, blocks, chain, chain.texts
-        self.ahead = AheadShapes.of(chain)
+        self.heads, self.blocks, self.chain, self.sequences = heads, blocks, chain, chain.sequences
+        self.ahead = HoistedShapes.of(chain)
         self.sums_at: dict[int, NormSums] = {}
         if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
             raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
-        clusters = min(blocks // RANKS, MOST_PARTS) if chain.texts == 1 else blocks // RANKS
+        clusters = min(blocks // RANKS, MOST_PARTS) if chain.sequences == 1 else blocks // RANKS
         self.head_rows, self.rows_of_kinds = self._share_heads(clusters)
         units = -(-chain.down.depth // LINE)
         self.hidden = -(-units // clusters) * LINE
@@ -84,28 +85,30 @@ class Layout:
         self.hidden_rows = self.hidden // RANKS
         self.draws = chain.settings is not None
         self.attended = up_to(self.each * self.depth, LINE)
-        self.into_tiles = -(-self.head_rows // (8 * RANKS))
-        self.up_tiles = len(chain.ups) * self.hidden_rows // 8
-        self.first_out = self.into_tiles
-        self.first_up = self.first_out + self.attended // LINE
+        self.qkv_tiles = -(-self.head_rows // (8 * RANKS))
+        self.up_tiles = len(chain.gate_up) * self.hidden_rows // 8
+        self.first_out_projection = self.qkv_tiles
+        self.first_up = self.first_out_projection + self.attended // LINE
         self.first_down = self.first_up + self.up_tiles
         self.layer_chunks = self.first_down + self.hidden // LINE
-        self.head_chunks = -(-chain.head.rows // 8)
+        self.lm_head_chunks = -(-chain.lm_head.rows // 8)
         self._pack()
         layered = RANKS * self.layer_clusters
-        self.head_share = HeadShare.of(self.head_chunks, self.chunk_bytes("head"), layered, self.others)
+        self.lm_head_share = LmHeadShare.of(self.lm_head_chunks, self.chunk_bytes("lm_head"), layered, self.others)
         self._take_turns()
         self._share_products(steps)
         self._place(self._turns_near(rows))
 
     @property
-    def told_of_race(self) -> int:
-        """Bytes that a block tells all others of its race: two lines, and one of each of its most probable tokens."""
+    def published_of_race(self) -> int:
+        """Bytes that a block publishes to all others of its race: two lines, and one of each of its most probable
+        tokens."""
         return 16 * (2 + self.entries)
 
     @property
     def exchange_cost(self) -> float:
-        """How much longer than one text's an exchange of the stream takes, with all that is done between two."""
+        """How much longer than one sequence's an exchange of the residual stream takes, with all that is done between
+        two."""
         return 1.0
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
@@ -117,23 +120,23 @@ class Layout:
         self.kv = max(1, self.each // group)
         self.members = self.each // self.kv
         """Heads of a cluster that share keys and values."""
-        if self.kv > WARPS:
+        if self.kv > SUBGROUPS:
             raise Refused(f"{heads} heads are not shared among {clusters} clusters")
         self.head_clusters = -(-heads // self.each)
-        self.head_warps = WARPS // self.kv
-        self.parts = self.each * (self.head_warps + 1)
+        self.head_subgroups = SUBGROUPS // self.kv
+        self.parts = self.each * (self.head_subgroups + 1)
         rows = (self.each * self.depth, self.kv * self.depth, self.kv * self.depth)
         return sum(rows), rows
 
     def _take_turns(self) -> None:
-        """Of the cache's rows, of which a turn's are as many as a cluster's warps take at once."""
+        """Of the cache's rows, of which a turn's are as many as a cluster's subgroups take at once."""
         rows = self.heads.rows
         self.row_numbers = 4 if self.heads.depth <= 128 and not self.heads.short else 8
         self.row_lanes = 1
         while self.row_lanes * self.row_numbers < self.heads.depth:
             self.row_lanes *= 2
         self.row_words = self.row_numbers // 2 if self.heads.short else self.row_numbers
-        self.row_step = 32 // self.row_lanes * self.head_warps
+        self.row_step = 32 // self.row_lanes * self.head_subgroups
         self.all_turns = -(-self.context // (self.spread * self.row_step))
         self.turns = min(self.all_turns, max(1, self.numbers // self.row_words))
         self.row_lines = 0 if rows is None else self.heads.row_bytes // (2 * LINE)
@@ -163,10 +166,10 @@ class Layout:
     def _pack(self) -> None:
         """Products whose weights are packed, by name, and the room of a chunk.  packed_at: the entry's arguments."""
         chain, own = self.chain, self.each * self.depth
-        if chain.out.packed and own % 16:
+        if chain.out_projection.packed and own % 16:
             raise Refused(f"heads of {self.depth} do not fill steps of 16")
-        rows = {"into": chain.into, "head": chain.head, **{f"up{i}": up for i, up in enumerate(chain.ups)}}
-        columns = {"out": (chain.out, own), "down": (chain.down, self.hidden)}
+        rows = {"qkv": chain.qkv, "lm_head": chain.lm_head, **{f"up{i}": up for i, up in enumerate(chain.gate_up)}}
+        columns = {"out_projection": (chain.out_projection, own), "down": (chain.down, self.hidden)}
         self.packed = {name: PackedWeights.of_rows(one) for name, one in rows.items() if one.packed}
         for name, (one, span) in columns.items():
             if one.packed:
@@ -181,37 +184,39 @@ class Layout:
         return self.packed[name].chunk if name in self.packed else 16 * self.width
 
     def layers_of(self, name: str) -> int:
-        """How often a product's weights are there: for each layer, or, the head's, once."""
-        return 1 if name == "head" else self.layers
+        """How often a product's weights are there: for each layer, or, the lm head's, once."""
+        return 1 if name == "lm_head" else self.layers
 
     @property
     def layer_bytes(self) -> int:
         """Of a layer's weights in a block."""
-        rows = self.into_tiles * self.chunk_bytes("into") + self.up_tiles * self.chunk_bytes("up0")
-        columns = self.attended * self.chunk_bytes("out") + self.hidden * self.chunk_bytes("down")
+        rows = self.qkv_tiles * self.chunk_bytes("qkv") + self.up_tiles * self.chunk_bytes("up0")
+        columns = self.attended * self.chunk_bytes("out_projection") + self.hidden * self.chunk_bytes("down")
         return rows + columns // LINE
 
     def _share_products(self, most: int) -> None:
         half = self.width // 32
         tiles = -(-self.columns // 16)
-        into, up = (2 if name in self.packed else 1 for name in ("into", "up0"))
+        qkv, up = (2 if name in self.packed else 1 for name in ("qkv", "up0"))
         sharings = (
-            held(self.into_tiles, half, 1, into), held(self.up_tiles, half, 1, up),
+            held(self.qkv_tiles, half, 1, qkv), held(self.up_tiles, half, 1, up),
             held(tiles, self.attended // 16, LINE // 16), held(tiles, self.hidden // 16, LINE // 16),
         )  # fmt: skip
         self.whole = False
         if all(sharings):
-            self.into, self.up, self.out, self.down = (s for s in sharings if s is not None)
-            steps = max(self.into.steps // into + self.out.steps, self.up.steps // up + self.down.steps)
+            self.qkv, self.up, self.out_projection, self.down = (s for s in sharings if s is not None)
+            steps = max(self.qkv.steps // qkv + self.out_projection.steps, self.up.steps // up + self.down.steps)
             self._place()
             self.whole = self.stages >= self.layer_chunks and steps <= most
         if self.whole:
-            self.arrivals = lcm(self.into.slices, self.up.slices, self.readers(self.out), self.readers(self.down))
+            self.arrivals = lcm(
+                self.qkv.slices, self.up.slices, self.readers(self.out_projection), self.readers(self.down)
+            )
             return
-        self.arrivals = WARPS
-        self.out = self.down = Sharing(tiles, 1, LINE // 16, tiles)
+        self.arrivals = SUBGROUPS
+        self.out_projection = self.down = Sharing(tiles, 1, LINE // 16, tiles)
         for some in (LEAST_STAGES, 2, 1):
-            self.into, self.up = walked(self.into_tiles, half, some, into), walked(self.up_tiles, half, some, up)
+            self.qkv, self.up = walked(self.qkv_tiles, half, some, qkv), walked(self.up_tiles, half, some, up)
             self._place()
             if self.stages >= max(LEAST_STAGES, some + 2):
                 return
@@ -219,14 +224,14 @@ class Layout:
 
     @staticmethod
     def readers(sharing: Sharing) -> int:
-        """Warps that read one chunk of 64 columns."""
+        """Subgroups that read one chunk of 64 columns."""
         return sharing.tiles * max(1, LINE // 16 // sharing.steps)
 
     @property
     def norm_sums(self) -> list[NormSums]:
         """What is made once of norms' weights."""
         first, second, _ = self.chain.norms
-        of = [(self.chain.into, first), *((up, second) for up in self.chain.ups)]
+        of = [(self.chain.qkv, first), *((up, second) for up in self.chain.gate_up)]
         return [NormSums(one, norm, self.layers) for one, norm in of if norm.centred or norm.beta is not None]
 
     def _place(self, near: int = 0) -> None:
@@ -245,10 +250,10 @@ class Layout:
 
     def _sizes(self) -> dict[str, int]:
         """Bytes of what lies in a block's memory beside the ring's chunks."""
-        packed = [name in self.packed for name in ("into", "up0", "head")]
+        packed = [name in self.packed for name in ("qkv", "up0", "lm_head")]
         return {
             "rows": up_to(self.near * self.turn_bytes, SWIZZLED),
-            "stream": 4 * self.width,
+            "residual_stream": 4 * self.width,
             "x": 0 if all(packed) else 8 * self.width,
             "hidden_units": 8 * self.hidden,
             "own": 4 * self.head_rows,
@@ -256,24 +261,24 @@ class Layout:
             "parts": self.parts * self.part,
             "attended": 8 * self.attended,
             "ahead": self.ahead.nbytes,
-            "statistics": 8 * WARPS,
+            "statistics": 8 * SUBGROUPS,
             "moments": 8,
             "digits": 4 * self.width * any(packed),
             "units": 4 * self.width // SHARED_UNIT * any(packed),
             "token": 4,
-            "into_sums": 4 * self.into.slices * 8 * self.into.all,
+            "qkv_sums": 4 * self.qkv.slices * 8 * self.qkv.all,
             "up_sums": 4 * self.up.slices * 8 * self.up.all,
-            "out_sums": 4 * self.out.slices * self.sum_columns,
+            "out_projection_sums": 4 * self.out_projection.slices * self.sum_columns,
             "down_sums": 4 * self.down.slices * self.sum_columns,
-            "best": 0 if self.draws else 16 * WARPS,
-            "logits": 4 * self.head_share.rows * self.draws,
-            "paces": 4 * self.head_share.rows * self.draws,
+            "best": 0 if self.draws else 16 * SUBGROUPS,
+            "logits": 4 * self.lm_head_share.rows * self.draws,
+            "paces": 4 * self.lm_head_share.rows * self.draws,
             "round": 8 * self.draws,
-            "heats": 16 * WARPS * self.draws,
-            "tops": 32 * WARPS * self.draws,
-            "heard": 12 * self.entries * self.blocks * self.draws,
+            "heats": 16 * SUBGROUPS * self.draws,
+            "tops": 32 * SUBGROUPS * self.draws,
+            "gathered": 12 * self.entries * self.blocks * self.draws,
             "barriers": BARRIER_BYTES,
-            "brought": 8 * self.head_share.most,
+            "brought": 8 * self.lm_head_share.most,
         }
 
     @property
@@ -294,7 +299,7 @@ class Layout:
             "seen": 2 * 8 * self.width,
             "final": 8 * self.width,
             "best": 2 * 32 * self.blocks,
-            "draws": 2 * TOLD * self.blocks * self.draws,
-            "races": 2 * self.told_of_race * self.blocks * self.draws,
+            "draws": 2 * PUBLISHED * self.blocks * self.draws,
+            "races": 2 * self.published_of_race * self.blocks * self.draws,
         }
         return dict(zip([*sizes, "end"], accumulate(sizes.values(), initial=128), strict=True))

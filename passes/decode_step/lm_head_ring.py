@@ -1,9 +1,9 @@
-"""The head's chunks of a block in a sharded launch, as the warps that multiply take them.
+"""The lm head's chunks of a block in a clustered launch, as the subgroups that multiply take them.
 
-The stream brings as many chunks as the ring has slots, ahead of the head.  A warp always reads the same slots, and
-brings what comes behind them itself, as soon as it has read one: through one thread for all each would wait for all
-others.  A chunk that a warp brings has a barrier of its own, with a phase for each run.  Of several texts warps have so
-much to multiply that the stream brings all chunks as fast.
+The weight copier brings as many chunks as the ring has slots, ahead of the lm head.  A subgroup always reads the same
+slots, and brings what comes behind them itself, as soon as it has read one: through one thread for all each would wait
+for all others.  A chunk that a subgroup brings has a barrier of its own, with a phase for each run.  Of several
+sequences subgroups have so much to multiply that the weight copier brings all chunks as fast.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from lispgpt.ir import build as b
 from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.scalars import Word, either, lesser, loop, word
-from lispgpt.passes.decode_step.sharing import WARPS
-from lispgpt.passes.decode_step.weight_copies import Copies, lasting_heads
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.weight_copies import Copies, lasting_lm_chunks
 
 Chunk = Callable[..., Sequence[Word]]
 """(its number among the block's, where it lies, what to call once it is read, *what is carried) -> the same."""
 
 
 def chunks_ahead(launch: Launch) -> Word:
-    """How many of the head's chunks the stream brings."""
+    """How many of the lm head's chunks the weight copier brings."""
     return lesser(launch.heads, word(launch.layout.stages)) if launch.layout.brings else launch.heads
 
 
-class HeadChunks:
-    """By the warps that multiply.  chunk: the first one's number in the ring.  run: of the launch."""
+class LmHeadChunks:
+    """By the subgroups that multiply.  chunk: the first one's number in the ring.  run: of the launch."""
 
     def __init__(self, launch: Launch, chunk: Word, run: Word) -> None:
         self.launch, self.chunk, self.run = launch, chunk, run
         if launch.layout.brings:
-            self.copies, self.lasting = Copies(launch), lasting_heads(launch, launch.position + run)
+            self.copies, self.lasting = Copies(launch), lasting_lm_chunks(launch, launch.position + run)
 
     def walk(self, inits: Sequence[Word], kinds: str, body: Chunk) -> list[Word]:
         launch, slots = self.launch, self.launch.layout.stages
@@ -50,7 +50,7 @@ class HeadChunks:
 
                 return either(number < launch.heads, kinds, one, lambda: list(carried))
 
-            return loop(launch.warp, slots, carried, of_slot, WARPS)
+            return loop(launch.subgroup, slots, carried, of_slot, SUBGROUPS)
 
         return loop(0, (launch.heads + (slots - 1)) // slots, inits, of_round)
 
@@ -64,12 +64,12 @@ class HeadChunks:
         c.wait(barrier, first.where(parity, self.run & 1))
 
     def _release(self, number: Word, slot: Word) -> None:
-        """By a warp that has read a chunk: bring the next one to its slot, or leave it to the stream."""
+        """By a subgroup that has read a chunk: bring the next one to its slot, or leave it to the residual stream."""
         launch, layout, next_ = self.launch, self.launch.layout, number + self.launch.layout.stages
 
         def bring() -> None:
             hint = (number < self.lasting).where(self.copies.lasting, self.copies.passing)
-            self.copies.bring("head", self.copies.head_at(next_), slot, launch.brought(next_), hint, word(0))
+            self.copies.bring("lm_head", self.copies.lm_head_at(next_), slot, launch.brought(next_), hint, word(0))
 
         def leave() -> None:
             c.arrive(launch.empty(slot), layout.arrivals)

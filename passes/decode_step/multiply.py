@@ -1,8 +1,9 @@
-"""The warps of a sharded launch that multiply: a layer's products and its attention, and the head.
+"""The subgroups of a clustered launch that multiply: a layer's products and its attention, and the lm head.
 
-Where the layout holds weights, warps load a product's while they wait for what is ahead of it: those of a layer's
-first two while clusters add up the stream ahead of it, the others' while they add up what attention gives.  Weights of
-columns that are to be made BF16, which takes long, are loaded while ranks finish what they are multiplied by.
+Where the layout holds weights, subgroups load a product's while they wait for what is ahead of it: those of a layer's
+first two while clusters add up the residual stream ahead of it, the others' while they add up what attention gives.
+Weights of columns that are to be made BF16, which takes long, are loaded while ranks finish what they are multiplied
+by.
 """
 
 from __future__ import annotations
@@ -12,37 +13,37 @@ from contextlib import ExitStack
 from functools import partial
 
 from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.attention import Earlier
+from lispgpt.passes.decode_step.attention import PastRows
 from lispgpt.passes.decode_step.candidates import Heats
 from lispgpt.passes.decode_step.column_products import ColumnProducts
 from lispgpt.passes.decode_step.kv_cache import release_rows
 from lispgpt.passes.decode_step.launch import Copied, Launch, copied
 from lispgpt.passes.decode_step.layout import (
-    AHEAD,
     ATTENDED,
+    HOISTED,
     LINE,
     MULTIPLIERS,
     PARTS,
-    STREAM,
+    RESIDUAL_STREAM,
     SUMS,
     THREE_ROLES,
     TWO_ROLES,
 )
-from lispgpt.passes.decode_step.lm_head import Head
+from lispgpt.passes.decode_step.lm_head import LmHead
 from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
-from lispgpt.passes.decode_step.new_row import Own
+from lispgpt.passes.decode_step.new_row import NewRow
 from lispgpt.passes.decode_step.products import Products
 from lispgpt.passes.decode_step.residual import Residual
-from lispgpt.passes.decode_step.row_products import RowProducts, side_of
+from lispgpt.passes.decode_step.row_products import RowProducts, operand_of
 from lispgpt.passes.decode_step.scalars import Word, either, loop, real, when, word
-from lispgpt.passes.decode_step.sharing import WARPS, Sharing
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.weights import weights_of
 
 
 class Multipliers:
     def __init__(self, launch: Launch) -> None:
         self.launch, self.products = launch, Products(launch)
-        self.head = Head(self.products)
+        self.lm_head = LmHead(self.products)
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
@@ -59,24 +60,26 @@ class Multipliers:
 
                 none = [real(0.0)] * wide
                 after, since, *carried = loop(0, layout.layers, [chunk, word(0), *none, *seen], layer)
-                stream, first, second = carried[:wide], carried[wide:-wide], carried[-wide:]
-                stream, second = residual.added(1, launch.chain.down, word(layout.layers - 1), stream, second, since)
+                residual_stream, first, second = carried[:wide], carried[wide:-wide], carried[-wide:]
+                residual_stream, second = residual.added(
+                    1, launch.chain.down, word(layout.layers - 1), residual_stream, second, since
+                )
                 if layout.others:
-                    residual.leave(number, stream)
-                return [after, *stream, *first, *second]
+                    residual.leave(number, residual_stream)
+                return [after, *residual_stream, *first, *second]
 
             def others() -> list[Word]:
                 return [chunk, *residual.final(number), *seen]
 
             kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
             chunk, *found = either(launch.layered, kinds, layers, others)
-            self.head.norm(residual, found[:wide])
-            self.head.emit(chunk, number)
+            self.lm_head.norm(residual, found[:wide])
+            self.lm_head.emit(chunk, number)
             if layout.draws:
                 Heats(launch).emit()
             else:
-                c.pass_by(STREAM, TWO_ROLES)
-            c.meet(MULTIPLIERS, 32 * WARPS)
+                c.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
+            c.wait_at(MULTIPLIERS, 32 * SUBGROUPS)
             return [chunk + chunks_ahead(launch), *found[wide:]]
 
         first, second = residual.before()
@@ -84,57 +87,70 @@ class Multipliers:
         residual.keep([seen[:wide], seen[wide:]])
 
     def _layer(
-        self, run: Word, layer: Word, chunk: Word, since: Word, stream: Sequence[Word], seen: Sequence[Sequence[Word]]
+        self,
+        run: Word,
+        layer: Word,
+        chunk: Word,
+        since: Word,
+        residual_stream: Sequence[Word],
+        seen: Sequence[Sequence[Word]],
     ) -> list[Word]:
-        """When the layer's second addition began, the stream ahead of it, and what was read of the sums of both.
-        since, stream, seen: the same of the layer ahead."""
+        """When the layer's second addition began, the residual stream ahead of it, and what was read of the sums of
+        both. since, residual stream, seen: the same of the layer ahead."""
         launch = self.launch.again()
         layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
-        wide = len(stream)
-        into = Rows(products, layout.into, "into_sums", "into")
+        wide = len(residual_stream)
+        qkv = Rows(products, layout.qkv, "qkv_sums", "qkv")
         up = Rows(products, layout.up, "up_sums", "up0")
-        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", "out")
+        out_projection = Columns(
+            products,
+            layout.out_projection,
+            layout.attended // LINE,
+            "attended",
+            "out_projection_sums",
+            "out_projection",
+        )
         down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", "down")
         with ExitStack() as stack:
             made, normed = self._attention(stack, launch, layer)
-            earlier = Earlier(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
-            into.load(chunk)
-            if not out.packed:
-                out.load(chunk + layout.first_out)
+            past = PastRows(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
+            qkv.load(chunk)
+            if not out_projection.packed:
+                out_projection.load(chunk + layout.first_out_projection)
             gamma = residual.factors(chain.norms[0].gamma, layer)
 
             def behind_a_layer() -> list[Word]:
-                both = residual.added(1, chain.down, layer - 1, stream, seen[1], since)
+                both = residual.added(1, chain.down, layer - 1, residual_stream, seen[1], since)
                 return [*both[0], *both[1]]
 
             def at_first() -> list[Word]:
                 return [*residual.of_token(launch.position + run), *seen[1]]
 
             found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
-            stream, second = found[:wide], found[wide:]
-            residual.hand_on(stream, gamma, partial(into.side.put, residual))
-            further = earlier.load(range(earlier.near, earlier.turns))
-            into.multiply()
-            c.pass_by(SUMS, TWO_ROLES)
-            if out.packed:
-                out.load(chunk + layout.first_out)
-            rows = earlier.load_near() + further
-            if chain.aheads:
-                when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
+            residual_stream, second = found[:wide], found[wide:]
+            residual.hand_on(residual_stream, gamma, partial(qkv.operand.put, residual))
+            further = past.load(range(past.near, past.turns))
+            qkv.multiply()
+            c.arrive_at(SUMS, TWO_ROLES)
+            if out_projection.packed:
+                out_projection.load(chunk + layout.first_out_projection)
+            rows = past.load_near() + further
+            if chain.hoisted:
+                when(layer == 0, lambda: c.wait_at(HOISTED, TWO_ROLES))
             launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
-            earlier.attend(rows)
+            past.attend(rows)
 
             def own() -> None:
-                one = Own(launch, made, normed, launch.position + run)
-                when(one.owns, lambda: one.attend(word(WARPS - 1) - launch.warp))
+                one = NewRow(launch, made, normed, launch.position + run)
+                when(one.owns, lambda: one.attend(word(SUBGROUPS - 1) - launch.subgroup))
 
-            when(launch.warp >= WARPS - layout.kv, own)
-        c.pass_by(PARTS, TWO_ROLES)
+            when(launch.subgroup >= SUBGROUPS - layout.kv, own)
+        c.arrive_at(PARTS, TWO_ROLES)
         if not layout.near:
             self._fetch(run, (layer + 1) % layout.layers)
-        c.meet(ATTENDED, THREE_ROLES)
-        out.multiply()
-        c.pass_by(STREAM, TWO_ROLES)
+        c.wait_at(ATTENDED, THREE_ROLES)
+        out_projection.multiply()
+        c.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
         since = c.clock()
         if layout.near:  # and no earlier, as copies would be in the way of attention's parts
             release_rows(launch, layer)
@@ -142,16 +158,16 @@ class Multipliers:
         if not down.packed:
             down.load(chunk + layout.first_down)
         gamma = residual.factors(chain.norms[1].gamma, layer)
-        stream, first = residual.added(0, chain.out, layer, stream, seen[0], since)
-        residual.hand_on(stream, gamma, partial(up.side.put, residual))
+        residual_stream, first = residual.added(0, chain.out_projection, layer, residual_stream, seen[0], since)
+        residual.hand_on(residual_stream, gamma, partial(up.operand.put, residual))
         up.multiply()
-        c.pass_by(SUMS, TWO_ROLES)
+        c.arrive_at(SUMS, TWO_ROLES)
         if down.packed:
             down.load(chunk + layout.first_down)
         launch.await_ranks("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
         down.multiply()
-        c.pass_by(STREAM, TWO_ROLES)
-        return [c.clock(), *stream, *first, *second]
+        c.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
+        return [c.clock(), *residual_stream, *first, *second]
 
     def _attention(self, stack: ExitStack, launch: Launch, layer: Word) -> tuple[Copied, list[Copied]]:
         """A layer's attention, and what norms its heads' rows."""
@@ -164,7 +180,7 @@ class Multipliers:
         """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""
         launch = self.launch.again()
         with ExitStack() as stack:
-            Earlier(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
+            PastRows(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
 
 
 class Rows:
@@ -172,8 +188,8 @@ class Rows:
 
     def __init__(self, products: Products, sharing: Sharing, sums: str, name: str) -> None:
         self.sharing, self.sums, self.whole = sharing, sums, products.launch.layout.whole
-        self.side = side_of(products, name)
-        self.rows = RowProducts(products, self.side)
+        self.operand = operand_of(products, name)
+        self.rows = RowProducts(products, self.operand)
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk

@@ -1,4 +1,4 @@
-"""The row's own key and value in a sharded launch: a part of attention, and new rows of the cache."""
+"""The row's own key and value in a clustered launch: a part of attention, and new rows of the cache."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lispgpt.passes.kernels.attention import cache_of, own_index, place_of_row, 
 from lispgpt.passes.recognise.cache_writes import CacheWrite
 
 
-class Own(HeadReader):
+class NewRow(HeadReader):
     @property
     def owns(self) -> Word:
         return self.launch.owns(self.position)
 
     def attend(self, shared: Word) -> None:
-        """By one warp for each head of keys and text, of the block whose position it is: a part of its own, and the
-        cache's rows."""
+        """By one subgroup for each head of keys and sequence, of the block whose position it is: a part of its own, and
+        the cache's rows."""
         launch, layout, depth = self.launch, self.launch.layout, self.depth
         columns = [launch.lane * 2 + first for first in range(0, depth, 64)]
         inside = [
@@ -44,7 +44,7 @@ class Own(HeadReader):
                 t = self.position.index()
                 place = self.place(shared, number)
                 weighed = Word(score_at(self.made.reader, self.attention, place, t, score.value))
-            part = launch.place("parts") + self.part(self.slot(shared, number)) + layout.head_warps * layout.part
+            part = launch.place("parts") + self.part(self.slot(shared, number)) + layout.head_subgroups * layout.part
             for at, there, value in zip(places, inside, values, strict=True):
                 if_there(there, partial(c.store_words, part + at * 4, value))
             end = [weighed * LOG2_E, real(1.0)]

@@ -1,7 +1,7 @@
 """Sums of a norm's weights along a product's rows, made of weights once: what it takes to put a norm off.
 
 Of a product with weights W that reads a norm with gamma and beta, G = W gamma and B = W beta.  A row's result is
-(S - mean * G) / deviation + B, where S is what the product makes of the stream times gamma.
+(S - mean * G) / deviation + B, where S is what the product makes of the residual stream times gamma.
 """
 
 from __future__ import annotations

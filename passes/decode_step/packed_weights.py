@@ -1,4 +1,4 @@
-"""Blocks of whole numbers with scales, packed for a sharded launch: in chunks as bulk copies bring them, and in these
+"""Blocks of whole numbers with scales, packed for a clustered launch: in chunks as bulk copies bring them, and in these
 in the order in which lanes read them for matrix instructions.
 
 In a chunk a step of a tile is 256 bytes, 8 of each lane: a word for each of its two rows, whose bytes 0 and 2 are the

@@ -1,7 +1,7 @@
-"""What products of a sharded launch have in common: those of rows (row_products.py) and of columns
+"""What products of a clustered launch have in common: those of rows (row_products.py) and of columns
 (column_products.py).
 
-Warps have their weights in registers before the other side is there, where the layout holds a layer; otherwise they
+Subgroups have their weights in registers before the other side is there, where the layout holds a layer; otherwise they
 walk through the ring's chunks when it is.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.scalars import Word, either, when, word
-from lispgpt.passes.decode_step.sharing import WARPS, Sharing
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.weights import Fragment, Scale
 
 PAIR = 16
@@ -22,8 +22,8 @@ PAIR = 16
 
 @dataclass
 class Loaded:
-    """A warp's share of a product, with its weights' numbers and scales, which may be loaded while they are read.
-    works: whether it has a share, where not all warps have."""
+    """A subgroup's share of a product, with its weights' numbers and scales, which may be loaded while they are read.
+    works: whether it has a share, where not all subgroups have."""
 
     sharing: Sharing
     tile: Word
@@ -43,10 +43,10 @@ class Products:
         self.group, self.part = launch.lane // 4, launch.lane % 4
 
     def share_out(self, sharing: Sharing) -> tuple[Word, Word | None]:
-        """(a warp's number among those that work, whether it does)."""
-        if sharing.workers == WARPS:
-            return self.launch.warp, None
-        return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
+        """(a subgroup's number among those that work, whether it does)."""
+        if sharing.workers == SUBGROUPS:
+            return self.launch.subgroup, None
+        return self.launch.subgroup % sharing.workers, self.launch.subgroup < sharing.workers
 
     def release(self, slot: Word, count: int) -> None:
         self.launch.once_read(lambda: c.arrive(self.launch.empty(slot), count))
@@ -54,8 +54,8 @@ class Products:
     def load_where(
         self, works: Word | None, fragments: int, scales: tuple[int, int], load: Callable[[], Numbers]
     ) -> Numbers:
-        """What a warp that works loads: so many fragments, and so many scales, each of so many rows; who has no share
-        of a chunk may not touch its slot either, as nobody waits for it to have done so."""
+        """What a subgroup that works loads: so many fragments, and so many scales, each of so many rows; who has no
+        share of a chunk may not touch its slot either, as nobody waits for it to have done so."""
         if works is None:
             return load()
         count, rows = scales

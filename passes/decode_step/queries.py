@@ -1,4 +1,4 @@
-"""A cluster's heads of a sharded launch, as a warp reads them: where its queries, keys and values come from.
+"""A cluster's heads of a clustered launch, as a subgroup reads them: where its queries, keys and values come from.
 
 What the product before has made of the cluster's rows lies in each of its blocks' memories, and what is made ahead of
 the layers in each block's own: attention's kernel is read with both in place of its arguments, so that what it does to
@@ -23,13 +23,13 @@ from lispgpt.passes.recognise.attention import attention_of
 
 
 class HeadReader:
-    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own, text:
-    which it is."""
+    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own,
+    sequence: which it is."""
 
     def __init__(
-        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word, text: Word | int = 0
+        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word, sequence: Word | int = 0
     ) -> None:
-        self.launch, self.made, self.normed, self.position, self.text = launch, made, normed, position, text
+        self.launch, self.made, self.normed, self.position, self.sequence = launch, made, normed, position, sequence
         attention, layout = attention_of(made.op), launch.layout
         assert attention is not None
         self.attention, self.heads, self.depth = attention, layout.heads, layout.depth
@@ -47,7 +47,7 @@ class HeadReader:
                 made.reader.bind(tensor, partial(self._normed, one))
         for argument, shape in launch.layout.ahead.shapes.items():
             for tensor in made.tensors[argument]:
-                made.reader.bind(tensor, partial(self._ahead, launch.layout.ahead.place(argument), shape))
+                made.reader.bind(tensor, partial(self._hoisted, launch.layout.ahead.place(argument), shape))
         for argument, series in launch.chain.attended.items():
             if series.buffer == launch.chain.positions:
                 made.hold(argument, self.position.value)
@@ -57,15 +57,15 @@ class HeadReader:
         """What the product before has made of the row's columns, of those that are the cluster's."""
         return _loaded(self.launch.place("own") + (word(index[-1]) - self.base) * 4, width, reader.in_step)
 
-    def _ahead(self, first: int, shape: Sequence[int], index: Sequence[Index], width: int) -> ir.Value:
+    def _hoisted(self, first: int, shape: Sequence[int], index: Sequence[Index], width: int) -> ir.Value:
         number = word(index[0]) if shape[0] > 1 else word(0)
         for i, extent in zip(index[1:], shape[1:], strict=True):
             number = number * extent + word(i)
         return _loaded(self.launch.place("ahead") + first + number * 4, width, self.made.reader.in_step)
 
     def _normed(self, made: Copied, index: Sequence[Index], width: int) -> ir.Value:
-        """What a norm makes of a head's row, whose sum a warp's lanes find together."""
-        made.reader.team = Team(self.launch.lane.index(), 32, 32, self.launch.warp.value)
+        """What a norm makes of a head's row, whose sum a subgroup's lanes find together."""
+        made.reader.team = Team(self.launch.lane.index(), 32, 32, self.launch.subgroup.value)
         with made.reader.scope():
             return made.reader.read(made.result, index, width)
 
@@ -80,8 +80,8 @@ class HeadReader:
 
     @property
     def row(self) -> Index:
-        """The number of the text's row."""
-        return self.text if isinstance(self.text, int) else self.text.index()
+        """The number of the sequence's row."""
+        return self.sequence if isinstance(self.sequence, int) else self.sequence.index()
 
     def slot(self, shared: Word, member: Word | int) -> Word:
         """The number of a head among the cluster's."""
@@ -106,7 +106,7 @@ class HeadReader:
             return read_row(self.attention.writes[kind], reader, self.row, index, 2)
 
     def members(self, body: Callable[[Word], None]) -> None:
-        """For each of the heads that have the warp's keys in common."""
+        """For each of the heads that have the subgroup's keys in common."""
         members = self.launch.layout.members
         if members == 1:
             body(word(0))
@@ -114,7 +114,7 @@ class HeadReader:
             each(0, members, body)
 
     def part(self, slot: Word) -> Word:
-        return slot * ((self.launch.layout.head_warps + 1) * self.launch.layout.part)
+        return slot * ((self.launch.layout.head_subgroups + 1) * self.launch.layout.part)
 
 
 def _loaded(address: Word, width: int, together: bool) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Races of a sharded launch's tokens: clocks of a block's own, and what all blocks tell each other about theirs."""
+"""Races of a clustered launch's tokens: clocks of a block's own, and what all blocks publish about theirs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, rank_of, value_of
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.layout import TOLD
+from lispgpt.passes.decode_step.layout import PUBLISHED
 from lispgpt.passes.decode_step.scalars import Word, greater, loop, real, when, word
 from lispgpt.passes.kernels.expand import exp2
 
@@ -39,7 +39,7 @@ class Race:
         return Race(*(wins.where(y, x) for x, y in zip(self.words, other.words, strict=True)))
 
     def across(self) -> Race:
-        """Of a warp's lanes, each of which has tokens of its own.  Times are ordered as their bits are."""
+        """Of a subgroup's lanes, each of which has tokens of its own.  Times are ordered as their bits are."""
         time = largest(self.time.bits())
         token = smallest((self.time.bits() == time).where(self.token, NOBODY))
         rank = largest(((self.time.bits() == time) & (self.token == token)).where(self.rank, LOWEST))
@@ -47,7 +47,7 @@ class Race:
 
 
 def largest(number: Word) -> Word:
-    """Of a warp's signed integers."""
+    """Of a subgroup's signed integers."""
     return c.over_lanes("max", number)
 
 
@@ -69,8 +69,8 @@ def beats(rank: Word, token: Word, other_rank: Word, other: Word) -> Word:
 
 
 class Races:
-    """Of one sequence, by a warp.  scale: what a logit less `top`, that of the most probable token that is known of, is
-    multiplied by in its weight's exponent."""
+    """Of one sequence, by a subgroup.  scale: what a logit less `top`, that of the most probable token that is known
+    of, is multiplied by in its weight's exponent."""
 
     def __init__(self, launch: Launch, scale: Word) -> None:
         self.launch, self.vocab, self.scale = launch, launch.chain.vocab, scale
@@ -79,7 +79,7 @@ class Races:
 
     def take(self, row: Word) -> tuple[Word, Word, Word]:
         """A row's logit, token and pace; -infinity and 0 for what is no token."""
-        there, token = row < self.rows, self.launch.row_of_head(row)
+        there, token = row < self.rows, self.launch.row_of_lm_head(row)
         place = there.where(row, 0) * 4
         (x,), (pace,) = (c.load_reals(self.launch.place(name) + place, 1) for name in ("logits", "paces"))
         there = there & (token < self.vocab)
@@ -100,7 +100,7 @@ class Races:
             state: Sequence[Word] = carried
             first = self.launch.lane + number * (32 * AT_ONCE)
             for row, there, found, paces in [load((first + 32 * i) * EACH) for i in range(AT_ONCE)]:
-                own = self.launch.row_of_head(row)
+                own = self.launch.row_of_lm_head(row)
                 for i, (x, pace) in enumerate(zip(found, paces, strict=True)):
                     token = own + i
                     state = body((there & (token < self.vocab)).where(x, float("-inf")), token, pace, *state)
@@ -120,25 +120,25 @@ class Races:
         time = self.weight(x) * pace
         return Race(time if where is None else where.where(time, -1.0), token, rank_of(x))
 
-    # ---- what all blocks tell each other
+    # ---- what all blocks publish
 
-    def told(self, round_: Word, words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
+    def all_gathered(self, round_: Word, words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
         """Tell some words, three in a line; for each of a lane's blocks, whether it is one, and its words."""
         launch = self.launch
         tag, bits = round_ + 1, [w.bits() if w.is_real else w for w in words]
         bits += [word(0)] * (-len(bits) % 3)
         lines = [[*bits[i : i + 2], tag, bits[i + 2]] for i in range(0, len(bits), 3)]
-        start = (round_ & 1) * (TOLD * launch.layout.blocks) + launch.layout.lines["draws"]
+        start = (round_ & 1) * (PUBLISHED * launch.layout.blocks) + launch.layout.lines["draws"]
 
         def store() -> None:
             for i, line in enumerate(lines):
-                c.store_line(c.pointer(launch.exchange, start + launch.block * TOLD + 16 * i), line)
+                c.store_line(c.pointer(launch.exchange, start + launch.block * PUBLISHED + 16 * i), line)
 
         when(launch.lane == 0, store)
-        return [(inside, found[: len(words)]) for inside, found in self.heard(start, TOLD, len(lines), tag)]
+        return [(inside, found[: len(words)]) for inside, found in self.gathered(start, PUBLISHED, len(lines), tag)]
 
-    def heard(self, start: Word, pitch: int, count: int, tag: Word) -> list[tuple[Word, list[Word]]]:
-        """For each of a lane's blocks, whether it is one, and the words of the first so many lines that it tells.
+    def gathered(self, start: Word, pitch: int, count: int, tag: Word) -> list[tuple[Word, list[Word]]]:
+        """For each of a lane's blocks, whether it is one, and the words of the first so many lines that it publishes.
         start: where the first block's lie.  pitch: bytes from a block's to the next one's."""
         launch, there, pointers = self.launch, [], []
         for first in range(0, launch.layout.blocks, 32):
@@ -147,6 +147,6 @@ class Races:
             place = start + there[-1].where(number, 0) * pitch
             pointers += [c.pointer(launch.exchange, place + 16 * i) for i in range(count)]
         lines = c.await_lines(pointers, lambda line: line[2] ^ tag)
-        c.warp_barrier()
+        c.subgroup_barrier()
         words = [w for line in lines for w in (*line[:2], line[3])]
         return [(inside, words[3 * count * i : 3 * count * (i + 1)]) for i, inside in enumerate(there)]

@@ -1,4 +1,5 @@
-"""The stream of a sharded launch, by the warps that multiply: each block has all of it, each thread some columns.
+"""The residual stream of a clustered launch, by the subgroups that multiply: each block has all of it, each thread some
+columns.
 
 What clusters add to it, they add to sums in memory that all blocks share (counted_sums.py), one for each column.  A
 thread asks for those of its columns until all clusters have added, and goes on with the bits that all other blocks go
@@ -20,10 +21,10 @@ from lispgpt.passes.decode_step.fixed_point_sums import lacks, value_of_sum
 from lispgpt.passes.decode_step.launch import Launch, copied, finished, joined, lanes, moments_of, preload
 from lispgpt.passes.decode_step.layout import MULTIPLIERS, ROW, TOKEN, TWO_ROLES
 from lispgpt.passes.decode_step.scalars import Word, added, fused, if_there, when, word
-from lispgpt.passes.decode_step.sharing import WARPS
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.kernels.read import outputs_of
 
-THREADS = 32 * WARPS
+THREADS = 32 * SUBGROUPS
 CHAINS = 4
 """Of a sum, which do not wait for each other."""
 PAUSE = 900
@@ -32,11 +33,11 @@ early is in the way of those who add.  GPT-2 of 124M on an H200: 84.5 us a token
 
 
 class Residual:
-    """By all threads of the warps that multiply."""
+    """By all threads of the subgroups that multiply."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        first, pairs = launch.warp * 32 + launch.lane, launch.layout.width // 2
+        first, pairs = launch.subgroup * 32 + launch.lane, launch.layout.width // 2
         self.pairs = [_Pair.of(first, start, pairs) for start in range(0, pairs, THREADS)]
 
     @property
@@ -52,15 +53,15 @@ class Residual:
     # ---- what it is made of
 
     def of_token(self, position: Word) -> list[Word]:
-        """Ahead of all layers, once the exchanger tells the token."""
+        """Ahead of all layers, once the exchanger publishes the token."""
         launch, chain = self.launch, self.launch.chain
-        c.meet(TOKEN, TWO_ROLES)
+        c.wait_at(TOKEN, TWO_ROLES)
         token = c.load_words(launch.place("token"), 1)[0]
         with copied(launch, chain.embedding, chain.embedded, 0) as made:
             for argument, series in chain.embedded.items():
                 if series.buffer in (chain.tokens, chain.positions):
                     made.hold(argument, (token if series.buffer == chain.tokens else position).value)
-            tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.stream)
+            tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.residual_stream)
             return [w for pair in self.pairs for w in lanes(made.reader.read(tensor, [0, pair.column], 2))]
 
     def before(self) -> list[list[Word]]:
@@ -81,12 +82,18 @@ class Residual:
         when(self.launch.block == 0, store)
 
     def added(
-        self, number: int, product: Product, layer: Word, stream: Sequence[Word], seen: Sequence[Word], since: Word
+        self,
+        number: int,
+        product: Product,
+        layer: Word,
+        residual_stream: Sequence[Word],
+        seen: Sequence[Word],
+        since: Word,
     ) -> tuple[list[Word], list[Word]]:
-        """(the stream with what all clusters add by this product, what is read of the sums).  number: 0 or 1, of a
-        layer's addition.  since: the clock when this block had made its part."""
+        """(the residual stream with what all clusters add by this product, what is read of the sums).  number: 0 or 1,
+        of a layer's addition.  since: the clock when this block had made its part."""
         launch = self.launch
-        assert product.stream is not None
+        assert product.residual_stream is not None
         with finished(launch, product, layer) as made:
             for pair in self.pairs:
                 preload(made, [0, pair.column], 2)
@@ -98,13 +105,13 @@ class Residual:
 
             c.pause_until(since, PAUSE)
             lines = c.await_halves(places, wanting)
-            c.warp_barrier()
+            c.subgroup_barrier()
             found = []
             for i, (pair, line) in enumerate(zip(self.pairs, lines, strict=True)):
                 mine = slice(2 * i, 2 * i + 2)
                 total = [value_of_sum(now, before) for now, before in zip(line, seen[mine], strict=True)]
                 made.hold_product(joined(total), [0, pair.column])
-                made.hold(product.stream, joined(stream[mine]), [0, pair.column])
+                made.hold(product.residual_stream, joined(residual_stream[mine]), [0, pair.column])
                 found += lanes(made.reader.read(made.result, [0, pair.column], 2))
         return found, [half for line in lines for half in line]
 
@@ -120,56 +127,58 @@ class Residual:
         memory = self.launch.floats(series, layer)
         return [w for pair in self.pairs for w in lanes(b.load(memory, [pair.column], 2))]
 
-    def hand_on(self, stream: Sequence[Word], gamma: Sequence[Word], put: Callable[[list[Word]], None]) -> None:
+    def hand_on(
+        self, residual_stream: Sequence[Word], gamma: Sequence[Word], put: Callable[[list[Word]], None]
+    ) -> None:
         """To the block's product, times a norm's factors; to the finisher, as it is."""
         for i, pair in enumerate(self.pairs):
-            own = stream[2 * i : 2 * i + 2]
-            if_there(pair.works, partial(c.store_words, self.launch.place("stream") + pair.number * 8, own))
-        put([x * g for x, g in zip(stream, gamma, strict=True)])
-        c.pass_by(ROW, TWO_ROLES)
-        c.meet(MULTIPLIERS, THREADS)
+            own = residual_stream[2 * i : 2 * i + 2]
+            if_there(pair.works, partial(c.store_words, self.launch.place("residual_stream") + pair.number * 8, own))
+        put([x * g for x, g in zip(residual_stream, gamma, strict=True)])
+        c.arrive_at(ROW, TWO_ROLES)
+        c.wait_at(MULTIPLIERS, THREADS)
 
-    def moments(self, stream: Sequence[Word], centred: bool, epsilon: float) -> tuple[Word, Word]:
+    def moments(self, residual_stream: Sequence[Word], centred: bool, epsilon: float) -> tuple[Word, Word]:
         """(mean, 1 / deviation)."""
         launch = self.launch
-        totals = [x if p.works is None else p.works.where(x, 0.0) for p, *xs in self._with(stream) for x in xs]
+        totals = [x if p.works is None else p.works.where(x, 0.0) for p, *xs in self._with(residual_stream) for x in xs]
         sums = sums_across(totals)
         place = launch.place("statistics")
-        when(launch.lane == 0, lambda: c.store_words(place + launch.warp * 8, sums))
-        c.meet(MULTIPLIERS, THREADS)
-        parts = [c.load_reals(place + 8 * i, 2) for i in range(WARPS)]
+        when(launch.lane == 0, lambda: c.store_words(place + launch.subgroup * 8, sums))
+        c.wait_at(MULTIPLIERS, THREADS)
+        parts = [c.load_reals(place + 8 * i, 2) for i in range(SUBGROUPS)]
         total, square = parts[0]
         for one, other in parts[1:]:
             total, square = total + one, square + other
         return moments_of(launch, total, square, centred, epsilon)
 
-    def _with(self, stream: Sequence[Word]) -> list[tuple[_Pair, Word, Word]]:
-        return [(pair, stream[2 * i], stream[2 * i + 1]) for i, pair in enumerate(self.pairs)]
+    def _with(self, residual_stream: Sequence[Word]) -> list[tuple[_Pair, Word, Word]]:
+        return [(pair, residual_stream[2 * i], residual_stream[2 * i + 1]) for i, pair in enumerate(self.pairs)]
 
     # ---- clusters without layers
 
-    def leave(self, run: Word, stream: Sequence[Word]) -> None:
+    def leave(self, run: Word, residual_stream: Sequence[Word]) -> None:
         """By the first cluster, each rank its columns."""
         launch = self.launch
         each = launch.layout.columns // 2
-        for pair, *own in self._with(stream):
+        for pair, *own in self._with(residual_stream):
             mine = pair.number // each == launch.rank
             here = mine if pair.works is None else mine & pair.works
             line = [*own, self._mark(run), word(0)]
             when(here & (launch.cluster == 0), partial(c.store_line, self._final(pair), line))
 
     def final(self, run: Word) -> list[Word]:
-        """The stream behind all layers, as the first cluster leaves it: one warp asks whether it is there, as long as
-        layers go on, whose exchanges it would be in the way of otherwise."""
+        """The residual stream behind all layers, as the first cluster leaves it: one subgroup asks whether it is there,
+        as long as layers go on, whose exchanges it would be in the way of otherwise."""
         mark, places = self._mark(run), [self._final(pair) for pair in self.pairs]
 
         def wanting(words: list[Word]) -> Word:
             return words[2] ^ mark
 
-        when(self.launch.warp == 0, lambda: c.await_lines([c.pointer(self.launch.exchange, self._finals)], wanting))
-        c.meet(MULTIPLIERS, THREADS)
+        when(self.launch.subgroup == 0, lambda: c.await_lines([c.pointer(self.launch.exchange, self._finals)], wanting))
+        c.wait_at(MULTIPLIERS, THREADS)
         lines = c.await_lines(places, wanting)
-        c.warp_barrier()
+        c.subgroup_barrier()
         return [w.bits() for line in lines for w in line[:2]]
 
     def _final(self, pair: _Pair) -> ir.Value:
@@ -203,7 +212,7 @@ class _Pair:
 
 
 def sums_across(numbers: Sequence[Word]) -> list[Word]:
-    """The sum of a warp's numbers, and of their squares."""
+    """The sum of a subgroup's numbers, and of their squares."""
     totals, squares = list(numbers[:CHAINS]), [x * x for x in numbers[:CHAINS]]
     for i, x in enumerate(numbers[CHAINS:]):
         totals[i % CHAINS], squares[i % CHAINS] = totals[i % CHAINS] + x, fused(x, x, squares[i % CHAINS])

@@ -1,6 +1,6 @@
-"""The stream as the other side of products of rows in a sharded launch (row_products.py): who has which columns puts
-them in a block's memory, and each warp takes what its matrix instructions multiply a chunk of 8 rows by, along both
-halves of the depth at once."""
+"""The residual stream as the other side of products of rows in a clustered launch (row_products.py): who has which
+columns puts them in a block's memory, and each subgroup takes what its matrix instructions multiply a chunk of 8 rows
+by, along both halves of the depth at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lispgpt.passes.decode_step.scalars import Word, if_there
 from lispgpt.passes.decode_step.weights import Fragment, Scale, Weights, total
 
 QUAD = 32
-"""Bytes of the stream's four numbers that a lane has in a step: two words for each part, and two zeros."""
+"""Bytes of the residual stream's four numbers that a lane has in a step: two words for each part, and two zeros."""
 CHAINS = 4
 """Of sums that do not wait for each other, at most."""
 
 
-class Side(ABC):
+class RowOperand(ABC):
     """words: of the operand that a lane has for a step, at most.  together: steps of a `Fragment`."""
 
     words: int
@@ -61,7 +61,7 @@ class Side(ABC):
         """A row's sum, of its lanes' sums."""
 
 
-class Parts(Side):
+class Bf16Parts(RowOperand):
     """In three parts of BF16, for weights of BF16: four columns of an instruction for each half of the depth."""
 
     words, together = 2, 1

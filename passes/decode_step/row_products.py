@@ -1,9 +1,10 @@
-"""Products of rows in a sharded launch, 8 of a weight's rows along all of the stream.
+"""Products of rows in a clustered launch, 8 of a weight's rows along all of the residual stream.
 
-Warps have their weights in registers before the stream is there, where the layout holds a layer; otherwise they walk
-through the ring's chunks when it is.  Both halves of the depth take part at once: rows 0 to 7 of an instruction are
-these rows along the stream's first half, rows 8 to 15 the same along the second.  What fills an instruction's columns
-says a `Side`.  What the stream's norm adds and subtracts is put in order afterwards (see finish.py).
+Subgroups have their weights in registers before the residual stream is there, where the layout holds a layer; otherwise
+they walk through the ring's chunks when it is.  Both halves of the depth take part at once: rows 0 to 7 of an
+instruction are these rows along the residual stream's first half, rows 8 to 15 the same along the second.  What fills
+an instruction's columns says a `Side`.  What the residual stream's norm adds and subtracts is put in order afterwards
+(see finish.py).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 from math import gcd
 
 from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.int8_digits import Digits
+from lispgpt.passes.decode_step.int8_digits import Int8Digits
 from lispgpt.passes.decode_step.products import Loaded, Numbers, Products
-from lispgpt.passes.decode_step.row_operand import Parts, Side
+from lispgpt.passes.decode_step.row_operand import Bf16Parts, RowOperand
 from lispgpt.passes.decode_step.scalars import Word, each
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.weights import ScaledWeights, weights_of
@@ -22,19 +23,19 @@ AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
 
 
-def side_of(products: Products, name: str) -> Side:
-    """The stream as a product takes it, by the product's name in the layout."""
+def operand_of(products: Products, name: str) -> RowOperand:
+    """The residual stream as a product takes it, by the product's name in the layout."""
     weights = weights_of(products.launch, name)
-    return Digits(products, weights) if isinstance(weights, ScaledWeights) else Parts(products, weights)
+    return Int8Digits(products, weights) if isinstance(weights, ScaledWeights) else Bf16Parts(products, weights)
 
 
 class RowProducts:
-    def __init__(self, products: Products, side: Side) -> None:
-        self.products, self.side, self.launch = products, side, products.launch
+    def __init__(self, products: Products, operand: RowOperand) -> None:
+        self.products, self.operand, self.launch = products, operand, products.launch
 
     def load(self, chunk: Word, sharing: Sharing) -> Loaded:
         """The chunk-th chunk and those behind it."""
-        launch, layout, side = self.launch, self.launch.layout, self.side
+        launch, layout, operand = self.launch, self.launch.layout, self.operand
         number, works = self.products.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first, steps = part * sharing.steps, sharing.steps
@@ -43,19 +44,19 @@ class RowProducts:
             slot, parity = launch.slot(chunk + tile)
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            found = list(side.load(base, first, steps, steps)), list(side.scales(base, first, steps))
+            found = list(operand.load(base, first, steps, steps)), list(operand.scales(base, first, steps))
             self.products.release(slot, layout.arrivals // sharing.slices)
             return found
 
-        count = side.count_scales(steps)
-        found = self.products.load_where(works, steps // side.together, (count, 1), load)
+        count = operand.count_scales(steps)
+        found = self.products.load_where(works, steps // operand.together, (count, 1), load)
         return Loaded(sharing, tile, part, works, *found)
 
     def walk(self, chunk: Word, sharing: Sharing, sums: str) -> None:
-        """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
+        """Multiply the chunk-th chunk and those behind it, some at a time, by the residual stream, and leave sums.
 
-        Every warp waits for every chunk, so that it sees every phase of their barriers."""
-        launch, layout, side = self.launch, self.launch.layout, self.side
+        Every subgroup waits for every chunk, so that it sees every phase of their barriers."""
+        launch, layout, operand = self.launch, self.launch.layout, self.operand
         number, works = self.products.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first, steps = part * sharing.steps, sharing.steps
@@ -67,15 +68,15 @@ class RowProducts:
                 c.wait(launch.full(slot), parity)
             mine = launch.slot(start + tile)[0] if sharing.tiles > 1 else slots[0][0]
             base = launch.start + mine * layout.chunk
-            scales = list(side.scales(base, first, steps))
-            totals = side.none(steps)
+            scales = list(operand.scales(base, first, steps))
+            totals = operand.none(steps)
             for begin in range(0, steps, AT_ONCE):
                 end = min(begin + AT_ONCE, steps)
                 some_of_it = (first + begin, end - begin, gcd(steps, AT_ONCE))
-                numbers = list(side.load(base, *some_of_it))
+                numbers = list(operand.load(base, *some_of_it))
                 own = scales[begin * len(scales) // steps : -(-end * len(scales) // steps)]
-                right = side.operand(*some_of_it)
-                totals = side.add(numbers, right, own, totals)
+                right = operand.operand(*some_of_it)
+                totals = operand.add(numbers, right, own, totals)
             for slot, _ in slots:
                 self.products.release(slot, 1)
             self._leave(Loaded(sharing, turn * sharing.tiles + tile, part, works, ()), totals, sums)
@@ -83,13 +84,13 @@ class RowProducts:
         each(0, sharing.all // sharing.tiles, some)
 
     def multiply(self, loaded: Loaded, sums: str) -> None:
-        """Multiply by the stream, and leave sums for the finisher."""
-        side, steps = self.side, loaded.sharing.steps
-        right = side.operand(loaded.slice * steps, steps, steps)
-        self._leave(loaded, side.add(loaded.numbers, right, loaded.scales, side.none(steps)), sums)
+        """Multiply by the residual stream, and leave sums for the finisher."""
+        operand, steps = self.operand, loaded.sharing.steps
+        right = operand.operand(loaded.slice * steps, steps, steps)
+        self._leave(loaded, operand.add(loaded.numbers, right, loaded.scales, operand.none(steps)), sums)
 
     def _leave(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
-        own = self.side.whole(totals)
+        own = self.operand.whole(totals)
         place = self._place(loaded, sums)
         self.products.when_works(self.products.part == 0, loaded.works, lambda: c.store_words(place, [own]))
 

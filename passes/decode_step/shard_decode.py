@@ -3,16 +3,16 @@
 Before:                                          After:
   func.func @entry(%tokens, …, %next) {            func.func private @entry_shared(%tokens, …, %exchange, …)
     call @rows(%tokens, …, %x)                         {kernel = "persistent", grid = [blocks, 1, 1], cluster = 8} {
-    call @contraction(%x, %qkv, …)                   each warp by its role: bring weights | multiply | exchange | …
+    call @contraction(%x, %qkv, …)                   each subgroup by its role: bring weights | multiply | exchange | …
     call @attention(%cache, …)                     func.func @entry(%tokens, …, %next, %exchange, …) {
     …                                                call @entry_shared(%tokens, …, %exchange, …)
     call @choose_top(…, %next)
 
 The rule by which work is shared is that of tensor-parallel training: what a product has in rows the next one sums over,
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
-layer: in memory, in whole numbers that count who has added to them (fixed_point_sums.py).  kernel.py names the warps'
-roles: who copies weights, multiplies, finishes and exchanges; one warp keeps the matrix units clocked
-(keep_clocked.py).  A step of several sequences, 8 at most, has the same chain, but other roles (batch_*.py): warps
+layer: in memory, in whole numbers that count who has added to them (fixed_point_sums.py).  kernel.py names the
+subgroups' roles: who copies weights, multiplies, finishes and exchanges; one subgroup keeps the matrix units clocked
+(keep_clocked.py).  A step of several sequences, 8 at most, has the same chain, but other roles (batch_*.py): subgroups
 multiply the weights they hold by all sequences at once, rank r of a cluster attends for sequence r, and what clusters
 add is summed up once for all.  Norms come behind the products, by sums that are made of weights once (norm_sums.py).
 
@@ -34,11 +34,11 @@ from lispgpt.ir.places import together
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.decode_step.attention_heads import heads_of
-from lispgpt.passes.decode_step.batch_kernel import TextsKernel
-from lispgpt.passes.decode_step.batch_layout import TextsLayout
+from lispgpt.passes.decode_step.batch_kernel import BatchKernel
+from lispgpt.passes.decode_step.batch_layout import BatchLayout
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.find_chain import find_chain
-from lispgpt.passes.decode_step.kernel import ShardedKernel
+from lispgpt.passes.decode_step.kernel import StepKernel
 from lispgpt.passes.decode_step.layout import RANKS, Layout
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.memory.kernel_buffers import add_argument
@@ -58,7 +58,7 @@ LEAST_SAVED = 20e-6
 class ShardDecode(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done; or
     "never".  runs: of an entry in one launch, at most.  clusters: of a launch, at most; 0: as many as the chip holds.
-    steps: of two products, 16 of their depth each, whose weights wait in a warp's registers where they fit; 0: none
+    steps: of two products, 16 of their depth each, whose weights wait in a subgroup's registers where they fit; 0: none
     do.  numbers: of keys, and of values, that a lane has at once.  rows: of a head's keys and values, that lie in a
     block's memory, at most; 0: none do."""
 
@@ -97,7 +97,7 @@ class ShardDecode(Pass):
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
-        layouts, kernel_of = (Layout, ShardedKernel) if chain.texts == 1 else (TextsLayout, TextsKernel)
+        layouts, kernel_of = (Layout, StepKernel) if chain.sequences == 1 else (BatchLayout, BatchKernel)
         layout = layouts(chain, heads, attention.context, blocks, self.steps, self.numbers, self.rows)
         kernels = [functions[callee_of(call)] for call in chain.calls]
         apart, together = _seconds(kernels, layout, target)
@@ -131,7 +131,7 @@ def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tu
         return 0.0, 0.0
     floors = [_floor_seconds(kernel, target.rates) for kernel in kernels]
     chain = layout.chain
-    first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
+    first, steps = len(chain.hoisted) + 1, 4 + len(chain.gate_up) + len(chain.head_norms)
     end = first + steps * chain.layers
     brought = layout.layer_bytes * layout.blocks / target.rates.bandwidth
     exchange = target.cluster_seconds * layout.exchange_cost
@@ -185,14 +185,14 @@ def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
 
 def _is_read(argument: ir.Value, chain: Chain) -> bool:
     """Whether calls have more of an entry's argument than weights that are packed."""
-    products = (chain.into, chain.out, *chain.ups, chain.down, chain.head)
+    products = (chain.qkv, chain.out_projection, *chain.gate_up, chain.down, chain.lm_head)
     sites = {(call, number) for one in products if one.packed for call, number in one.sites}
     views = [use.owner.operation for use in argument.uses]
     uses = [(use.owner.operation, use.operand_number) for view in views for use in view.results[0].uses]
     return any(use not in sites for use in uses)
 
 
-def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: ShardedKernel, name: str, most: int) -> None:
+def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: StepKernel, name: str, most: int) -> None:
     """One call in place of all."""
     chain = layout.chain
     for packed_name, packed in layout.packed.items():
@@ -210,7 +210,7 @@ def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: Shard
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), most)
         of = ir.ArrayAttr.get([ir.StringAttr.get(names[result].partition(":")[2]) for result in results])
         entry.attributes["repeats"] = ir.DictAttr.get({"most": count, "kept": of})
-    own = [add_argument(entry, text, ir.RankedTensorType.get(shape, b.i32())) for text, shape in wanted]
+    own = [add_argument(entry, name, ir.RankedTensorType.get(shape, b.i32())) for name, shape in wanted]
     block = entry.regions[0].blocks[0]
     sources = [*(block.arguments[i] for i in made.buffers), *own]
     with ir.InsertionPoint(chain.calls[-1]), together(chain.calls):

@@ -1,19 +1,19 @@
-"""How the warps of a sharded launch that multiply share a product's tiles and depth, and its blocks the head."""
+"""How subgroups that multiply share a product's tiles and depth, and blocks the lm head."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-WARPS = 12
+SUBGROUPS = 12
 """Of a block, that multiply."""
 LATER = 80_000
-"""Bytes of the head that a block without layers has less than others, to which the stream comes 0.6 us later."""
+"""Bytes of the lm head that a block without layers has less than others: the residual comes 0.6 us later."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """How warps share a product: `tiles` of its rows at once times `slices` of its depth, `steps` of 16 each.  all: the
-    tiles that there are, `tiles` at a time."""
+    """How subgroups share a product: `tiles` of its rows at once times `slices` of its depth, `steps` of 16 each.  all:
+    the tiles that there are, `tiles` at a time."""
 
     tiles: int
     slices: int
@@ -26,42 +26,42 @@ class Sharing:
 
 
 def held(tiles: int, steps: int, line: int, together: int = 1) -> Sharing | None:
-    """Over as many warps as there are, all tiles at once.  line: steps that come together, of which a warp takes some
-    or several.  together: steps of an instruction."""
-    if tiles > WARPS:
+    """Over as many subgroups as there are, all tiles at once.  line: steps that come together, of which a subgroup
+    takes some or several.  together: steps of an instruction."""
+    if tiles > SUBGROUPS:
         return None
     steps //= together
-    whole = [s for s in range(1, WARPS // tiles + 1) if steps % s == 0]
+    whole = [s for s in range(1, SUBGROUPS // tiles + 1) if steps % s == 0]
     whole = [s for s in whole if steps // s % line == 0 or line % (steps // s) == 0]
     return Sharing(tiles, whole[-1], steps // whole[-1] * together, tiles)
 
 
 def walked(tiles: int, steps: int, most: int, together: int = 1) -> Sharing:
-    """Some of a product's tiles of rows at a time, at most so many, so that most warps work."""
+    """Some of a product's tiles of rows at a time, at most so many, so that most subgroups work."""
     steps //= together
     found = []
-    for now in (n for n in range(1, min(most, WARPS) + 1) if tiles % n == 0):
-        slices = next(s for s in range(WARPS // now, 0, -1) if steps % s == 0)
+    for now in (n for n in range(1, min(most, SUBGROUPS) + 1) if tiles % n == 0):
+        slices = next(s for s in range(SUBGROUPS // now, 0, -1) if steps % s == 0)
         found.append(Sharing(now, slices, steps // slices * together, tiles))
     return max(found, key=lambda sharing: (sharing.workers, -sharing.tiles))
 
 
 @dataclass(frozen=True)
-class HeadShare:
-    """How many of the head's chunks each block has whose cluster has layers, and how many are left for all others."""
+class LmHeadShare:
+    """How many of the lm head's chunks each block has whose cluster has layers, and how many all others have."""
 
     each: int
     rest: int
     others: int
 
     @staticmethod
-    def of(chunks: int, nbytes: int, layered: int, others: int) -> HeadShare:
+    def of(chunks: int, nbytes: int, layered: int, others: int) -> LmHeadShare:
         """nbytes: of a chunk.  layered, others: blocks."""
         if not others:
-            return HeadShare(-(-chunks // layered), 0, 0)
+            return LmHeadShare(-(-chunks // layered), 0, 0)
         blocks = layered + others
         each = (chunks + min(LATER // nbytes, chunks // blocks // 4) * others) // blocks
-        return HeadShare(each, chunks - each * layered, others)
+        return LmHeadShare(each, chunks - each * layered, others)
 
     @property
     def most(self) -> int:

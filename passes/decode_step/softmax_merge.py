@@ -1,4 +1,4 @@
-"""How parts of attention over some positions are joined: of a block's warps, then of a cluster's ranks."""
+"""How parts of attention over some positions are joined: of a block's subgroups, then of a cluster's ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from lispgpt.passes.decode_step.scalars import Word, each, either, fused, greate
 from lispgpt.passes.kernels.expand import exp2
 
 FEW = 4
-"""Warps whose parts are joined where no others have any."""
+"""Subgroups whose parts are joined where no others have any."""
 
 
 def merge(launch: Launch, position: Word, receive: Word) -> None:
-    """By the finisher: join the block's parts of each head, tell all ranks, and join theirs to the heads' results.
+    """By the finisher: join the block's parts of each head, publish it to all ranks, and join theirs to the heads'
+    results.
 
     receive: the parity of the phase in which theirs are there.
     """
-    _for_heads(launch, lambda head: _tell(launch, position, head))
+    _for_heads(launch, lambda head: _publish(launch, position, head))
     c.wait(launch.barrier("merged"), receive)
     _for_heads(launch, lambda head: _whole(launch, head))
 
@@ -44,11 +45,11 @@ def pairs_of(launch: Launch) -> tuple[list[Word], list[Word | None]]:
     return [n if t is None else t.where(n, 0) for n, t in zip(at, there, strict=True)], there
 
 
-def _tell(launch: Launch, position: Word, head: Word) -> None:
+def _publish(launch: Launch, position: Word, head: Word) -> None:
     """Of one head."""
     layout, lane = launch.layout, launch.lane
     at, there = pairs_of(launch)
-    top, total, *numbers = join_parts(launch, launch.earlier(position), launch.owns(position), head, at)
+    top, total, *numbers = join_parts(launch, launch.past(position), launch.owns(position), head, at)
     to = (head * RANKS + launch.rank) * layout.part
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = numbers[2 * i : 2 * i + 2]
@@ -64,13 +65,13 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
 
 
 def join_parts(launch: Launch, count: Word, owns: Word | None, head: Word, at: Sequence[Word]) -> list[Word]:
-    """A block's warps' parts of one head, over so many earlier positions, and that of the row's own key, where the
+    """A block's subgroups' parts of one head, over so many earlier positions, and that of the row's own key, where the
     block has it (None: it does): the largest score, the sum below it, and a lane's numbers."""
     layout = launch.layout
-    first = launch.place("parts") + head * ((layout.head_warps + 1) * layout.part)
+    first = launch.place("parts") + head * ((layout.head_subgroups + 1) * layout.part)
 
-    def join(warps: range) -> list[Word]:
-        places = [first + w * layout.part for w in (*warps, layout.head_warps)]
+    def join(subgroups: range) -> list[Word]:
+        places = [first + w * layout.part for w in (*subgroups, layout.head_subgroups)]
         ends = [c.load_reals(place + 4 * layout.depth, 2) for place in places]
         numbers = [[w for n in at for w in c.load_reals(place + n * 4, 2)] for place in places]
         if owns is not None:
@@ -79,11 +80,11 @@ def join_parts(launch: Launch, count: Word, owns: Word | None, head: Word, at: S
             numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
         return _joined(launch, ends, numbers)
 
-    if layout.head_warps <= FEW:
-        return join(range(layout.head_warps))
+    if layout.head_subgroups <= FEW:
+        return join(range(layout.head_subgroups))
     few = count <= FEW * (32 // layout.row_lanes)
     kinds = "f" * (2 + 2 * len(at))
-    return either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
+    return either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_subgroups)))
 
 
 def _whole(launch: Launch, head: Word) -> None:

@@ -1,4 +1,4 @@
-"""Copies of a sharded launch's weights to slots of a block's ring, and how long they stay in the cache of all cores."""
+"""Copies of weights to slots of a block's ring, and how long they stay in the cache of all cores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lispgpt.passes.decode_step.layout import LINE
 from lispgpt.passes.decode_step.scalars import Word, lesser, word
 
 LASTING = 0.43
-"""Of the cache of all cores, what rows of keys and values and the head's weights may fill: of more each would drive out
-another before it is read again.  The head's are those that do not come ahead of it, in what rows leave.  GPT-2 of 124M
-on an H100, of BF16, at 64: 95.3 us a token, without 99.6; 97.6 with a half of that, 96.1 with a half more."""
+"""Of the cache of all cores, what rows of keys and values and the lm head's weights may fill: of more each would drive
+out another before it is read again.  The lm head's are those that do not come ahead of it, in what rows leave.  GPT-2
+of 124M on an H100, of BF16, at 64: 95.3 us a token, without 99.6; 97.6 with a half of that, 96.1 with a half more."""
 
 LARGEST = 2**31 - 1
 """Number in a word."""
@@ -55,9 +55,9 @@ class Copies:
         packed = self.launch.layout.packed.get(name)
         return [0, row, 0] if packed is None else lesser((row + 7) // 8, word(packed.chunks - 1))
 
-    def head_at(self, number: Word) -> Any:
-        """The same of the block's number-th chunk of the head."""
-        return self.rows_at("head", self.launch.row_of_head(number * 8))
+    def lm_head_at(self, number: Word) -> Any:
+        """The same of the block's number-th chunk of the lm head."""
+        return self.rows_at("lm_head", self.launch.row_of_lm_head(number * 8))
 
     def bring(self, name: str, at: Any, slot: Word, barrier: Word, hint: Word, layer: Word) -> None:
         """Start to bring a product's chunk to a slot; the barrier counts its bytes."""
@@ -82,10 +82,10 @@ def lasting_rows(launch: Launch) -> float:
     return min(1.0, max(0.01, LASTING * launch.target.l2_bytes / every))
 
 
-def lasting_heads(launch: Launch, position: Word) -> Word:
-    """How many chunks of the head a block leaves there, beside rows of all positions ahead of one."""
+def lasting_lm_chunks(launch: Launch, position: Word) -> Word:
+    """How many chunks of the lm head a block leaves there, beside rows of all positions ahead of one."""
     layout, room = launch.layout, LASTING * launch.target.l2_bytes
-    most = int(room / (layout.blocks * layout.chunk_bytes("head")))
+    most = int(room / (layout.blocks * layout.chunk_bytes("lm_head")))
     positions = max(1, min(int(room / _position_bytes(launch)), LARGEST // max(1, most)))
     return (positions - lesser(position, word(positions))) * most // positions
 

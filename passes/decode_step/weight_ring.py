@@ -1,9 +1,9 @@
-"""The weights' stream of a sharded launch: one thread of each block brings its chunks to a ring, in the order in which
-they are used, ahead of all that is computed.
+"""The weights' stream of a clustered launch: one thread of each block brings its chunks to a ring, in the order in
+which they are used, ahead of all that is computed.
 
-Few chunks are under way at once, as what clusters tell each other would queue behind them.  Of the head's it brings as
-many as the ring has slots; the warps that read these bring the others (lm_head_ring.py).  Of several texts it brings
-all, and while the head is multiplied more are under way.
+Few chunks are under way at once, as what clusters publish would queue behind them.  Of the lm head's it brings as
+many as the ring has slots; the subgroups that read these bring the others (lm_head_ring.py).  Of several sequences it
+brings all, and while the lm head is multiplied more are under way.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
 from lispgpt.passes.decode_step.scalars import Word, each, either, lesser, loop, when, word
 from lispgpt.passes.decode_step.weight_copies import Copies, lasting_rows
 
-UNDER_WAY_IN_HEAD = 8
-"""Chunks of a block that are brought at once while the head of several texts is multiplied; Layout.under_way: ahead."""
+UNDER_WAY_IN_LM_HEAD = 8
+"""Chunks of a block that are brought at once while the lm head of several sequences is multiplied; Layout.under_way:
+ahead."""
 
 
-class Streamer:
+class WeightCopier:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
 
@@ -52,20 +53,22 @@ class Streamer:
         launch, layout = self.launch, self.launch.layout
         where = [] if layout.layers == 1 else [layer]
         boxes: list[tuple[str, Any]] = []
-        for i in range(layout.into_tiles):
+        for i in range(layout.qkv_tiles):
             row = launch.row_of_heads(word(8 * RANKS * i) + launch.rank * 8)
-            boxes.append(("into", self.copies.rows_at("into", row)))
+            boxes.append(("qkv", self.copies.rows_at("qkv", row)))
         column = launch.rank * layout.columns
         first = launch.share * (layout.each * layout.depth) if layout.head_clusters > 1 else word(0)
-        first = (launch.cluster < layout.head_clusters).where(first, launch.chain.out.depth)
-        if "out" in layout.packed:
-            begin, end = launch.share * (layout.attended // LINE), word(layout.packed["out"].chunks - 1)
+        first = (launch.cluster < layout.head_clusters).where(first, launch.chain.out_projection.depth)
+        if "out_projection" in layout.packed:
+            begin, end = launch.share * (layout.attended // LINE), word(layout.packed["out_projection"].chunks - 1)
             own = launch.cluster < layout.head_clusters
-            boxes += [("out", own.where(lesser(begin + i, end), end)) for i in range(layout.attended // LINE)]
+            boxes += [
+                ("out_projection", own.where(lesser(begin + i, end), end)) for i in range(layout.attended // LINE)
+            ]
         else:
-            boxes += [("out", [first + LINE * i, column]) for i in range(layout.attended // LINE)]
+            boxes += [("out_projection", [first + LINE * i, column]) for i in range(layout.attended // LINE)]
         up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
-        for number in range(len(launch.chain.ups)):
+        for number in range(len(launch.chain.gate_up)):
             name = f"up{number}"
             boxes += [(name, self.copies.rows_at(name, up + 8 * i)) for i in range(layout.hidden_rows // 8)]
         for i in range(layout.hidden // LINE):
@@ -83,8 +86,8 @@ class Streamer:
     def _head(self, number: Word, chunk: Word) -> None:
         under_way, stages = word(self.launch.layout.under_way), self.launch.layout.stages
         if not self.launch.layout.brings:
-            under_way = (number < stages).where(under_way, min(UNDER_WAY_IN_HEAD, stages - 1))
-        self._bring(chunk, "head", self.copies.head_at(number), word(0), under_way)
+            under_way = (number < stages).where(under_way, min(UNDER_WAY_IN_LM_HEAD, stages - 1))
+        self._bring(chunk, "lm_head", self.copies.lm_head_at(number), word(0), under_way)
 
     def _bring(self, chunk: Word, name: str, at: Any, layer: Word, under_way: Word) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""
@@ -93,8 +96,8 @@ class Streamer:
         c.wait(launch.empty(slot), parity ^ 1)
 
         def pace() -> None:
-            earlier, phase = launch.slot(chunk - under_way)
-            c.wait(launch.full(earlier), phase)
+            past, phase = launch.slot(chunk - under_way)
+            c.wait(launch.full(past), phase)
 
         when(chunk >= under_way, pace)
         self.copies.bring(name, at, slot, launch.full(slot), self.copies.passing, layer)

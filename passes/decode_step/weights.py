@@ -1,4 +1,4 @@
-"""The two kinds of weights in a sharded launch: BF16, and whole numbers with scales (packed_weights.py).
+"""The two kinds of weights in a clustered launch: BF16, and whole numbers with scales (packed_weights.py).
 
 Of both a lane has four words of BF16 in each step of 16 of the depth, a `Fragment`, as a matrix instruction takes them;
 but packed ones of rows are multiplied as they are, two steps at once (int8_digits.py).

@@ -77,7 +77,7 @@ def test_chunks_of_the_head_that_warps_bring_have_no_race(
     monkeypatch.setattr(Layout, "__init__", _noting(made))
     config: dict[str, int | str] = {"weight-type": kind, "vocab": 2111}
     artifact = compiled(tmp_path, "cuda:sm_90a", layers=1, **config)
-    assert made and all(layout.head_share.most > layout.stages for layout in made)
+    assert made and all(layout.lm_head_share.most > layout.stages for layout in made)
     steps(artifact, 3, tmp_path, **config)
 
 
@@ -94,7 +94,7 @@ def _noting(made: list[Layout]) -> Callable[..., None]:
 
 def without_a_wait(patch: pytest.MonkeyPatch) -> None:
     def only_say(self: Launch, name: str, nbytes: int, parity: object) -> None:
-        barrier, first = self.barrier(name), (self.warp == 0) & (self.lane == 0)
+        barrier, first = self.barrier(name), (self.subgroup == 0) & (self.lane == 0)
         when(first, lambda: cluster.expect(barrier, nbytes))
         if name != "own":
             cluster.wait(barrier, parity)

@@ -109,8 +109,8 @@ def test_several_texts_of_other_models(
 @pytest.mark.parametrize(
     ("batch", "entry", "weights", "why"),
     [
-        (9, "decode-greedy", "bf16", "9 texts are more than 8"),
-        (2, "decode-drawn", "bf16", "the next tokens of several texts are drawn"),
+        (9, "decode-greedy", "bf16", "9 sequences are more than 8"),
+        (2, "decode-drawn", "bf16", "the next tokens of several sequences are drawn"),
         (2, "decode-greedy", "int8", "weights in blocks are shared out for one text"),
     ],
 )
