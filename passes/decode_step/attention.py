@@ -182,7 +182,7 @@ class PastRows(HeadReader):
             enough, lambda: self._attend(rows[:first], member, None), lambda: self._attend_first(rows, member, more)
         )
 
-    def _weighed(self, turn: Word | int, member: Word, score: Word) -> Word:
+    def _weighted(self, turn: Word | int, member: Word, score: Word) -> Word:
         number = self._number(turn)
         t = self.launch.position_of_row(number).index()
         with self.made.reader.scope():
@@ -206,7 +206,7 @@ class PastRows(HeadReader):
         for distance in (d for d in distances if d < across):
             scores = [s + s.from_lane(distance) for s in scores]
         first = 0 if turn is None else turn
-        scores = [self._weighed(first + i if turn is not None else i, member, s) for i, s in enumerate(scores)]
+        scores = [self._weighted(first + i if turn is not None else i, member, s) for i, s in enumerate(scores)]
         top = scores[0]
         for s in scores[1:]:
             top = greater(top, s)

@@ -43,11 +43,11 @@ class NewRow(HeadReader):
             with self.made.reader.scope():
                 t = self.position.index()
                 place = self.place(shared, number)
-                weighed = Word(score_at(self.made.reader, self.attention, place, t, score.value))
+                weighted = Word(score_at(self.made.reader, self.attention, place, t, score.value))
             part = launch.place("parts") + self.part(self.slot(shared, number)) + layout.head_subgroups * layout.part
             for at, there, value in zip(places, inside, values, strict=True):
                 if_there(there, partial(c.store_words, part + at * 4, value))
-            end = [weighed * LOG2_E, real(1.0)]
+            end = [weighted * LOG2_E, real(1.0)]
             when(launch.lane == 0, lambda: c.store_words(part + 4 * depth, end))
 
         self.members(member)

@@ -35,13 +35,13 @@ def addend_of(result: ir.Value, state: ir.Value) -> int | None:
     op = defining_op(result)
     if op is None or not is_elementwise(op) or any(len(list(v.uses)) != 1 for v in (state, result)):
         return None
-    alike = [n for n, v in enumerate(list(op.operands)[:-1]) if v.type == state.type and v != state]
-    if state not in list(op.operands) or len(alike) != 1 or not isinstance(state.type.element_type, ir.F32Type):
+    uniform = [n for n, v in enumerate(list(op.operands)[:-1]) if v.type == state.type and v != state]
+    if state not in list(op.operands) or len(uniform) != 1 or not isinstance(state.type.element_type, ir.F32Type):
         return None
-    parts = (state, op.operands[alike[0]])
+    parts = (state, op.operands[uniform[0]])
     both = results_of(op, lambda value: LINEAR if value in parts else PLAIN)
     alone = results_of(op, lambda value: LINEAR if value == state else PLAIN)
-    return alike[0] if both == [LINEAR] and alone is None else None
+    return uniform[0] if both == [LINEAR] and alone is None else None
 
 
 def _is_zeros(result: ir.Value) -> bool:

@@ -30,7 +30,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir.linalg_ops import filled
 from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, entry_results, shape_of, strings
-from lispgpt.passes.distribute import accumulated_gradients as kept_sums
+from lispgpt.passes.distribute import accumulated_gradients as accumulated_gradients
 from lispgpt.passes.distribute.batch_dims import BatchDim
 from lispgpt.passes.distribute.divide_entries import DividingPass, divide_ops
 from lispgpt.passes.distribute.divided_values import DEVICES, DividedValues
@@ -45,7 +45,7 @@ class DivideBatch(DividingPass):
         with ir.InsertionPoint.at_block_begin(module.body):
             create_op("shard.grid", attributes={"sym_name": DEVICES, "shape": shape})
         entries = entry_functions(module)
-        kept = kept_sums.find(entries, self._is_divided)
+        kept = accumulated_gradients.find(entries, self._is_divided)
         for entry in entries:
             if self._is_divided(entry):
                 self._divide(entry, kept)
@@ -83,7 +83,7 @@ def _divide_ops(entry: ir.Operation, values: DividedValues, kept: set[str]) -> N
     values.parts.update(arguments[name] for name in own)
     adding = {}
     for name in own & results.keys():
-        number = kept_sums.addend_of(results[name], arguments[name])
+        number = accumulated_gradients.addend_of(results[name], arguments[name])
         if number is not None:
             adding[results[name].owner] = number
 
@@ -92,14 +92,14 @@ def _divide_ops(entry: ir.Operation, values: DividedValues, kept: set[str]) -> N
             addend = op.operands[adding[op]]
             addend = values.summed.get(addend, addend)
             if addend not in values.parts | values.nothing:
-                op.operands[adding[op]] = kept_sums.on_one_device(values, addend, op)
+                op.operands[adding[op]] = accumulated_gradients.on_one_device(values, addend, op)
 
     def returned(name: str, value: ir.Value, end: ir.Operation) -> ir.Value:
         if name not in own:
             return values.add_up(value) if value in values.parts else value
         if value in values.nothing:
             return filled(shape_of(value), value.type.element_type, 0.0)
-        return value if value in values.parts else kept_sums.on_one_device(values, value, end)
+        return value if value in values.parts else accumulated_gradients.on_one_device(values, value, end)
 
     divide_ops(entry, values, before, returned)
     if own:

@@ -47,7 +47,7 @@ def divide_ops(
         visit(values, op)
     for number, (name, value) in enumerate(entry_results(entry).items()):
         value = values.summed.get(value, value)
-        values.alike.check(value)
+        values.uniform.check(value)
         with ir.InsertionPoint(end), end.location:
             end.operands[number] = returned(name, value, end)
     retype(entry, [v.type for v in end.operands])

@@ -26,7 +26,7 @@ def visit(values: DividedValues, op: ir.Operation) -> None:
     _visit(values, op)
     while values.copies:
         number_rows(values, *values.copies.pop())
-    values.alike.note(op)
+    values.uniform.note(op)
     values.find_extremes()
 
 

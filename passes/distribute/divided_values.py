@@ -17,7 +17,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.distribute.batch_dims import BatchDim, Dims, collapsed, expanded, fail
 from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, PLAIN, SUM
-from lispgpt.passes.distribute.uniformity import Alike
+from lispgpt.passes.distribute.uniformity import Uniformity
 
 DEVICES = "devices"
 """The symbol of the grid that has all of them."""
@@ -48,7 +48,7 @@ class DividedValues:
         self.extremes: dict[ir.Value, str] = {}
         self.readers: dict[ir.Value, list[ir.Operation]] = {}
         self.copies: list[tuple[ir.Operation, Dims]] = []
-        self.alike = Alike(self.dims, self.shapes, self.parts, self.nothing)
+        self.uniform = Uniformity(self.dims, self.shapes, self.parts, self.nothing)
         self._own: ir.Value | None = None
 
     def number_of_device(self, op: ir.Operation) -> ir.Value:
@@ -105,7 +105,7 @@ class DividedValues:
                     op.operands[number] = self.add_up(source)
             self.parts.discard(value)
             return value
-        self.alike.check(value)
+        self.uniform.check(value)
         if value not in self.summed and sum(map(_count, self._spread_from(value))) < _count(value):
             self._spread_again(value)
         if value not in self.summed:
@@ -116,7 +116,7 @@ class DividedValues:
         """Make what the program means of the extremes of each device's rows, which are known by now."""
         while self.extremes:
             value, reduction = self.extremes.popitem()
-            self.alike.check(value)
+            self.uniform.check(value)
             self._combine(value, reduction)
 
     def _combine(self, value: ir.Value, reduction: str) -> None:
@@ -154,7 +154,7 @@ class DividedValues:
         for number, operand in enumerate(op.operands):
             if operand in sums:
                 copy.operands[number] = sums[operand]
-        self.alike.note(copy)
+        self.uniform.note(copy)
         self.summed[value] = copy.results[0]
         return self.summed[value]
 
@@ -173,7 +173,7 @@ class DividedValues:
         self.shapes[new], self.dims[new] = shape_of(value), dims
         if value in self.nothing:
             self.nothing.add(new)
-        self.alike.note(defining_op(new))
+        self.uniform.note(defining_op(new))
         return new
 
     def _again(self, value: ir.Value, made_by: ir.Operation, dims: Dims, op: ir.Operation) -> ir.Value:

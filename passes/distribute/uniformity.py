@@ -32,10 +32,10 @@ Terms: TypeAlias = dict[Hashable, Span]
 
 SLICES = ("tensor.extract_slice", "tensor.insert_slice")
 MADE_OF_NUMBERS = ("arith.constant", "linalg.fill", "linalg.generic")
-NOT_ALIKE = "it takes some of the batch's sequences, and others are not treated as those are"
+NOT_UNIFORM = "it takes some of the batch's sequences, and others are not treated as those are"
 
 
-class Alike:
+class Uniformity:
     """What the values of an entry are of, beginning with the first op that is about some of the batch.
 
     dims, shapes, parts, nothing: as `DividedValues` has them.
@@ -57,7 +57,7 @@ class Alike:
     def check(self, value: ir.Value) -> None:
         """UserError where a value is of a part of the batch alone."""
         if self._first is not None and (value in self._terms or self._span(value) != ALL):
-            fail(self._first, NOT_ALIKE)
+            fail(self._first, NOT_UNIFORM)
 
     def note(self, op: ir.Operation) -> None:
         """Find what the results of an op are, which is divided by now."""
@@ -180,7 +180,7 @@ class Alike:
 
     def _refuse(self) -> NoReturn:
         assert self._first is not None
-        fail(self._first, NOT_ALIKE)
+        fail(self._first, NOT_UNIFORM)
 
     def _span(self, value: ir.Value) -> Span:
         """Of which sequences a value has rows, or is made."""

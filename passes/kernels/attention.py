@@ -12,7 +12,7 @@ from lispgpt.passes.kernels.elementwise import attributes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.views import mapped, sliced_index
 from lispgpt.passes.recognise.attention import Attention
-from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients
 from lispgpt.passes.recognise.cache_writes import CacheWrite, cache_view
 from lispgpt.passes.recognise.mask_bounds import Bound
 from lispgpt.passes.recognise.score_operands import DEPTH, Operand
@@ -70,7 +70,7 @@ def score_at(reader: Reader, attention: Attention, place: Place, t: Index, score
 # ---- what a row may see
 
 
-def last_position(attention: Attention | ScoreSums, reader: Reader, place: Place) -> Index:
+def last_position(attention: Attention | AttentionGradients, reader: Reader, place: Place) -> Index:
     """The largest position that the mask lets through for a row; 0 where it lets none."""
     bound = attention.upper
     if bound is None:
@@ -81,13 +81,13 @@ def last_position(attention: Attention | ScoreSums, reader: Reader, place: Place
     return b.clamped(value, attention.context - 1)
 
 
-def first_position(attention: Attention | ScoreSums, reader: Reader, place: Place) -> Index:
+def first_position(attention: Attention | AttentionGradients, reader: Reader, place: Place) -> Index:
     """The smallest position that the mask lets through for a row; the last of all where it lets none."""
     bound = attention.lower
     return 0 if bound is None else b.clamped(bound_value(bound, reader, place), attention.context - 1)
 
 
-def _is_within(bound: Bound, attention: Attention | ScoreSums) -> bool:
+def _is_within(bound: Bound, attention: Attention | AttentionGradients) -> bool:
     """Whether a bound is the row's number among no more rows than there are positions."""
     if bound.constant or len(bound.terms) != 1 or bound.terms[0][0] != 1:
         return False

@@ -23,8 +23,8 @@ class LeftRegisters:
     def __init__(self, unit: WarpgroupUnit, copies: TensorCopies, side: Side, row: Index, pair: Index) -> None:
         self.unit, self.copies, self.side = unit, copies, side
         self.per_line = side.width
-        if side.turned:
-            self._place_turned(row, pair)
+        if side.transposed:
+            self._place_transposed(row, pair)
         else:
             self._place(row, pair)
 
@@ -49,7 +49,7 @@ class LeftRegisters:
             for eight in range(self.per_line // 8)
         ]
 
-    def _place_turned(self, row: Index, pair: Index) -> None:
+    def _place_transposed(self, row: Index, pair: Index) -> None:
         """Offsets in lines along rows, of either element of the pair and either row."""
         self.offsets = []
         for element in range(2):
@@ -62,7 +62,7 @@ class LeftRegisters:
 
     def _pair(self, stage: Index, row: int, k: int) -> ir.Value:
         """Two neighbours along k, from a multiple of eight on and `row` rows below the thread's first."""
-        if self.side.turned:
+        if self.side.transposed:
             at = [self.offsets[2 * element + row // 8] for element in range(2)]
             return b.vector_of([self._load(b.add(b.add(stage, offset), k * self.side.line), 1) for offset in at])
         part, within = divmod(k, self.per_line)

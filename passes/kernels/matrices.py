@@ -1,5 +1,5 @@
 """What lanes hold of matrix instructions' operands and results, and f32 numbers as sums of bf16 ones; and squares of
-vectors turned."""
+vectors transposed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def shaped(vector: ir.Value, type_: ir.Type) -> ir.Value:
     return vector if vector.type == type_ else create_op("vector.shape_cast", [vector], [type_]).results[0]
 
 
-def turned(lines: Sequence[ir.Value]) -> list[ir.Value]:
+def transposed(lines: Sequence[ir.Value]) -> list[ir.Value]:
     """Vectors as the rows of a square of words: its columns.  Halves, quarters and so on change places."""
     lines, size = list(lines), len(lines)
     distance = size // 2

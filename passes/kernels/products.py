@@ -183,9 +183,9 @@ class Product:
         """(batch, number in it) of something of which each batch has so many."""
         return (0, number) if self.batches == 1 else (b.div(number, each), b.mod(number, each))
 
-    def turned(self) -> Product:
+    def transposed(self) -> Product:
         """The same with rows for columns."""
-        return Product(self.op, self.layout.turned())
+        return Product(self.op, self.layout.transposed())
 
 
 def unscheduled_products(
@@ -221,11 +221,11 @@ def _product_in(kernel: ir.Operation, is_known: Callable[[ir.Operation, ir.Value
     return Product(op, layout)
 
 
-def with_few_rows(product: Product) -> Product:
-    """The product, turned where it has fewer columns than rows, or where a reduction makes its right operand alone."""
+def as_skinny(product: Product) -> Product:
+    """The product, transposed where it has fewer columns than rows, or where a reduction makes its right operand."""
     if product.left.reduces():
         return product
-    return product.turned() if product.columns < product.rows or product.right.reduces() else product
+    return product.transposed() if product.columns < product.rows or product.right.reduces() else product
 
 
 def tensor_index(

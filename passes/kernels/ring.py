@@ -18,8 +18,8 @@ from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 @dataclass(frozen=True)
 class Side:
-    """How a tile of an operand lies in a stage: in swizzled lines of 128 bytes along k, or turned, along its rows or
-    columns; first all lines of the first 128 bytes, then those of the next.
+    """How a tile of an operand lies in a stage: in swizzled lines of 128 bytes along k, or transposed, along its rows
+    or columns; first all lines of the first 128 bytes, then those of the next.
 
     outer: rows or columns of the tile.  inner: elements of k.  sharing: blocks of a cluster that need the same tile,
     of which each brings a part to all.  rest: what is to be added to it, which lies behind it in the same way.
@@ -37,7 +37,7 @@ class Side:
         return [self.boxes] if self.rest is None else [self.boxes, self.rest]
 
     @property
-    def turned(self) -> bool:
+    def transposed(self) -> bool:
         return self.boxes.is_along(1)
 
     @property
@@ -53,11 +53,11 @@ class Side:
     @property
     def parts(self) -> int:
         """Pieces that are one line wide."""
-        return -(-self.outer // self.width) if self.turned else self.inner // self.width
+        return -(-self.outer // self.width) if self.transposed else self.inner // self.width
 
     @property
     def part_bytes(self) -> int:
-        return (self.inner if self.turned else self.outer) * self.line
+        return (self.inner if self.transposed else self.outer) * self.line
 
     @property
     def tensor_bytes(self) -> int:
@@ -70,7 +70,7 @@ class Side:
 
     def maps(self, kernel: ir.Operation) -> list[ir.Value]:
         """Of each of the tensors."""
-        box = (self.width, self.inner) if self.turned else (self.outer // self.sharing, self.width)
+        box = (self.width, self.inner) if self.transposed else (self.outer // self.sharing, self.width)
         return [boxes.map(kernel, (1, *box)) for boxes in self.tensors]
 
     def load(
@@ -99,9 +99,9 @@ class Side:
     ) -> None:
         batch, outer, k = first
         blocks = range(self.sharing) if self.sharing > 1 else ()
-        own = self.parts // self.sharing if self.turned else self.parts
+        own = self.parts // self.sharing if self.transposed else self.parts
         for number in range(own):
-            if self.turned:
+            if self.transposed:
                 part = b.add(b.mul(rank, own), number) if self.sharing > 1 else number
                 at, place = (b.add(outer, b.mul(part, self.width)), k), b.mul(part, self.part_bytes)
             else:

@@ -14,7 +14,7 @@ from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import first_position, last_position
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients
 from lispgpt.passes.recognise.mask_bounds import Bound
 from lispgpt.passes.recognise.score_operands import POSITION, Operand
 
@@ -24,7 +24,7 @@ class Walk:
     """Results have rows along `kept`, a leading loop of the scores or POSITION; each is a sum along `along`, the other
     of the two kinds, and over all of `others`.  fixed: the loops that have neither: each of their points is a task."""
 
-    sums: ScoreSums
+    sums: AttentionGradients
 
     @cached_property
     def kept(self) -> int:

@@ -113,10 +113,10 @@ class TileSums:
         self, slot: Index, left: list[ir.Value] | None, sums: list[ir.Value], number: Index
     ) -> list[ir.Value]:
         """Start one step; left: registers, or None for shared memory.  number: of the step, from 0 of a tile."""
-        unit, turned = self.unit, (self.ring.left.turned, self.ring.right.turned)
+        unit, transposed = self.unit, (self.ring.left.transposed, self.ring.right.transposed)
         lines = self.ring.right_at(slot)
         right = unit.descriptor_at(
-            b.add(lines, b.mul(self.member.output_part, self.columns * unit.inner * 2)), turned[1]
+            b.add(lines, b.mul(self.member.output_part, self.columns * unit.inner * 2)), transposed[1]
         )
         first = b.emit("arith.extui", [b.less(0, number)], [b.i32()])
         always = b.constant(1, b.i32())
@@ -124,17 +124,17 @@ class TileSums:
         if left is None:
             rows = b.add(self.ring.left_at(slot), b.mul(self.member.row_part, unit.rows * unit.inner * 2))
             starts = [b.add(rows, n * self.ring.left.tensor_bytes) for n in range(len(self.ring.left.tensors))]
-            wholes = [unit.descriptor_at(start, turned[0]) for start in starts]
+            wholes = [unit.descriptor_at(start, transposed[0]) for start in starts]
             sums = unit.ready(sums)
         else:
             ready = unit.ready([*left, *sums])
             left, sums = ready[: len(left)], ready[len(left) :]
         parts = 2 if left is not None else len(wholes)
         for block in range(unit.inner // unit.block):
-            column = unit.advanced(right, block, turned[1])
+            column = unit.advanced(right, block, transposed[1])
             for part in range(parts):
                 at = (block * parts + part) * 4
-                row = [unit.advanced(wholes[part], block, turned[0])] if left is None else left[at : at + 4]
-                sums = unit.multiply_if(row, column, sums, turned, always if block or part else first)
+                row = [unit.advanced(wholes[part], block, transposed[0])] if left is None else left[at : at + 4]
+                sums = unit.multiply_if(row, column, sums, transposed, always if block or part else first)
         unit.commit()
         return sums

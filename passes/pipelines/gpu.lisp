@@ -27,7 +27,7 @@
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)
     (pass schedule-gpu-rows)
-    (pass schedule-gpu-few-rows)
+    (pass schedule-gpu-skinny-products)
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)
@@ -41,7 +41,7 @@
     (pass divide-kernels)             ; what none of them took, op by op
     (pass recognise-products)
     (pass schedule-gpu-rows)
-    (pass schedule-gpu-few-rows)
+    (pass schedule-gpu-skinny-products)
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)

@@ -19,9 +19,9 @@ from typing import Any
 
 from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape_of
-from lispgpt.passes.recognise.attention_gradients import ScoreProduct, ScoreSums, WeighedSum, ops_by_role
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients, ScoreProduct, WeightedSum, ops_by_role
 from lispgpt.passes.recognise.cache_writes import CacheWrite
-from lispgpt.passes.recognise.mask_bounds import Bound, Bounded, visible_bounds
+from lispgpt.passes.recognise.mask_bounds import Bound, Bounded, mask_bounds
 from lispgpt.passes.recognise.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 
 
@@ -59,7 +59,7 @@ class Attention(Bounded):
     rounding: tuple[ir.Operation | None, ir.Operation | None] = (None, None)
     rest: ir.Operation | None = None
     log_sum: tuple[ir.Operation, ...] = ()
-    gradients: tuple[ScoreSums, ...] = ()
+    gradients: tuple[AttentionGradients, ...] = ()
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ class Attention(Bounded):
 
     @cached_property
     def bounds(self) -> tuple[Bound | None, Bound | None]:
-        return visible_bounds(self.weigh[-1]) if self.weigh else (None, None)
+        return mask_bounds(self.weigh[-1]) if self.weigh else (None, None)
 
     @property
     def exact(self) -> bool:
@@ -128,12 +128,12 @@ class Attention(Bounded):
         ops = [self.scores, *self.weigh, self.softmax, self.weighted, *rounding, *self.log_sum]
         return [*ops, *(w.loop for w in self.writes)]
 
-    def as_sums(self) -> ScoreSums:
+    def as_sums(self) -> AttentionGradients:
         """The same, weighed by what a softmax makes."""
         weights = self.softmax if self.rounding[0] is None else self.rounding[0]
-        summed = WeighedSum(self.weighted, weights.results[0], self.values, self.out)
+        summed = WeightedSum(self.weighted, weights.results[0], self.values, self.out)
         product = ScoreProduct(self.scores, self.queries, self.keys)
-        return ScoreSums((product,), self.weigh, (summed,), self.weigh[-1] if self.weigh else None)
+        return AttentionGradients((product,), self.weigh, (summed,), self.weigh[-1] if self.weigh else None)
 
     def products(self) -> list[ir.Operation]:
         """The contractions of this kernel and of those that compute its gradients."""

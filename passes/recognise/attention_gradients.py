@@ -18,7 +18,7 @@ from functools import cached_property
 
 from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
-from lispgpt.passes.recognise.mask_bounds import Bound, Bounded, is_minus_infinity, known_within, visible_bounds
+from lispgpt.passes.recognise.mask_bounds import Bound, Bounded, is_minus_infinity, known_within, mask_bounds
 from lispgpt.passes.recognise.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 
 
@@ -34,7 +34,7 @@ class ScoreProduct:
 
 
 @dataclass(frozen=True)
-class WeighedSum:
+class WeightedSum:
     """weights: of the scores' shape.  other: what they weigh; it and the result have its depth.  out: the sum, or what
     alone reads it and rounds it."""
 
@@ -57,13 +57,13 @@ class WeighedSum:
 
 
 @dataclass(frozen=True)
-class ScoreSums(Bounded):
+class AttentionGradients(Bounded):
     """Of one kernel: all are over the same dimensions.  weigh: elementwise ops from scores to weights, in order.
     masked: the one that hides positions from a softmax, where that makes the weights."""
 
     products: tuple[ScoreProduct, ...]
     weigh: tuple[ir.Operation, ...]
-    sums: tuple[WeighedSum, ...]
+    sums: tuple[WeightedSum, ...]
     masked: ir.Operation | None = None
 
     own = None
@@ -92,9 +92,9 @@ class ScoreSums(Bounded):
     @cached_property
     def bounds(self) -> tuple[Bound | None, Bound | None]:
         if self.masked is not None:
-            return visible_bounds(self.masked)
+            return mask_bounds(self.masked)
         for op in self.weigh:
-            found = visible_bounds(op)
+            found = mask_bounds(op)
             if found != (None, None) and all(_vanishes(s.weights, op.results[0]) for s in self.sums):
                 return found
         return None, None
@@ -112,9 +112,9 @@ class ScoreSums(Bounded):
         return [*(p.op for p in self.products), *self.weigh]
 
 
-def score_sums(
+def attention_gradients(
     products: Sequence[ir.Operation], weigh: Sequence[ir.Operation], sums: Sequence[ir.Operation]
-) -> ScoreSums | None:
+) -> AttentionGradients | None:
     """These ops as sums of one kernel; None where some product is laid out in another way."""
     made, found = [], []
     for op in products:
@@ -129,8 +129,8 @@ def score_sums(
         if operands is None:
             return None
         other, out = operands
-        found.append(WeighedSum(op, weights[0], other, _rounded(out)))
-    whole = ScoreSums(tuple(made), tuple(weigh), tuple(found))
+        found.append(WeightedSum(op, weights[0], other, _rounded(out)))
+    whole = AttentionGradients(tuple(made), tuple(weigh), tuple(found))
     return whole if _is_uniform(whole) else None
 
 
@@ -151,7 +151,7 @@ def _rounds(op: ir.Operation) -> bool:
     return in_place and names == ["arith.truncf", "linalg.yield"]
 
 
-def _is_uniform(sums: ScoreSums) -> bool:
+def _is_uniform(sums: AttentionGradients) -> bool:
     """Whether all sums are for each query, over positions, or all for each position, over the same loops of queries."""
     leading = set(range(len(sums.extents)))
     for one in sums.sums:
@@ -163,7 +163,7 @@ def _is_uniform(sums: ScoreSums) -> bool:
     return True
 
 
-def record_sums(sums: ScoreSums) -> None:
+def record_sums(sums: AttentionGradients) -> None:
     """Give each op its role, and the first sum the description that its kernel will have."""
     roles = ((sums.products, "scores"), (sums.sums, "sum"))
     named = [(one.op, role) for ones, role in roles for one in ones] + [(op, "weigh") for op in sums.weigh]
@@ -179,12 +179,12 @@ def record_sums(sums: ScoreSums) -> None:
     sums.sums[0].op.attributes["sums"] = attribute(facts)
 
 
-def score_sums_of(kernel: ir.Operation) -> ScoreSums | None:
+def attention_gradients_of(kernel: ir.Operation) -> AttentionGradients | None:
     """What is written down in a kernel's body; None where those are no such sums, or not as they were recognised."""
     if "sums" not in kernel.attributes:
         return None
     by_role = ops_by_role(kernel, ("scores", "weigh", "sum"))
-    return score_sums(*by_role.values()) if by_role["scores"] and by_role["sum"] else None
+    return attention_gradients(*by_role.values()) if by_role["scores"] and by_role["sum"] else None
 
 
 def ops_by_role(kernel: ir.Operation, roles: Sequence[str]) -> dict[str, list[ir.Operation]]:

@@ -86,7 +86,7 @@ def _maps(op: ir.Operation) -> list[ir.AffineMap]:
 def _replace(op: ir.Operation, loops: list[list[int]]) -> None:
     operands = list(op.operands)
     for side in (0, 1):
-        operands[side], loops[side] = _unturned(operands[side], loops[side])
+        operands[side], loops[side] = _untransposed(operands[side], loops[side])
     if op.name == "linalg.contract" and starts_at_zero(op) and operands == list(op.operands):
         return
     for side, other in ((0, 1), (1, 0)):
@@ -102,7 +102,7 @@ def _replace(op: ir.Operation, loops: list[list[int]]) -> None:
     op.erase()
 
 
-def _unturned(tensor: ir.Value, loops: list[int]) -> tuple[ir.Value, list[int]]:
+def _untransposed(tensor: ir.Value, loops: list[int]) -> tuple[ir.Value, list[int]]:
     """What a tensor is only another order or a wider type of, and the loops of its dimensions."""
     op = defining_op(tensor)
     while op is not None:

@@ -17,7 +17,7 @@ from lispgpt.ir.structure import (
     operations,
     shape_of,
 )
-from lispgpt.passes.recognise.attention_gradients import ScoreSums, score_sums
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients, attention_gradients
 
 INPUTS = ("f32", "bf16", "f16")
 
@@ -117,7 +117,7 @@ def _only_read_by(ops: list[ir.Operation]) -> bool:
 
 def find_gradients(
     scores: ir.Operation, weigh: Sequence[ir.Operation], own: Sequence[ir.Operation]
-) -> tuple[ScoreSums, ...] | None:
+) -> tuple[AttentionGradients, ...] | None:
     """The sums weighed by what is made from scores, one for each kernel; None where anything but these sums and the
     attention's `own` ops reads scores, or what is made of them point by point."""
     shape = shape_of(scores.results[0])
@@ -155,7 +155,7 @@ def _reads_in_place(op: ir.Operation, number: int) -> bool:
 
 def _by_kernel(
     products: list[ir.Operation], made: list[ir.Operation], sums: list[ir.Operation]
-) -> tuple[ScoreSums, ...] | None:
+) -> tuple[AttentionGradients, ...] | None:
     """Sums over positions, and sums over queries, with what each needs of products and of elementwise ops."""
     kernels: dict[bool, list[ir.Operation]] = {True: [], False: []}
     order = {op: number for number, op in enumerate(_in_block_order([*products, *made, *sums]))}
@@ -170,7 +170,7 @@ def _by_kernel(
 
 def _needed(
     sums: list[ir.Operation], products: list[ir.Operation], made: list[ir.Operation], order: dict[ir.Operation, int]
-) -> ScoreSums | None:
+) -> AttentionGradients | None:
     needed: set[ir.Operation] = set()
     waiting = [defining_op(v) for op in sums for v in list(op.operands)[:2]]
     while waiting:
@@ -179,7 +179,7 @@ def _needed(
             needed.add(op)
             waiting += [defining_op(v) for v in op.operands] if op in made else []
     parts = [sorted((op for op in ops if op in needed), key=order.__getitem__) for ops in (products, made)]
-    return score_sums(parts[0], parts[1], sums) if parts[0] else None
+    return attention_gradients(parts[0], parts[1], sums) if parts[0] else None
 
 
 def _in_block_order(ops: list[ir.Operation]) -> list[ir.Operation]:

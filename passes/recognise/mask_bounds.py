@@ -17,7 +17,7 @@ from lispgpt.ir.structure import captured_values, defining_op, dim_positions, in
 Terms = tuple[tuple[int, ir.Value], ...]
 LESS, AT_MOST, MORE, AT_LEAST = 2, 3, 4, 5
 """Signed comparisons by their numbers in arith.cmpi."""
-TURNED = {LESS: MORE, AT_MOST: AT_LEAST, MORE: LESS, AT_LEAST: AT_MOST}
+MIRRORED = {LESS: MORE, AT_MOST: AT_LEAST, MORE: LESS, AT_LEAST: AT_MOST}
 NEGATED = {LESS: AT_LEAST, AT_MOST: MORE, MORE: AT_MOST, AT_LEAST: LESS}
 CASTS = ("arith.index_cast", "arith.extsi")
 
@@ -77,7 +77,7 @@ class Bounded(ABC):
         return self.bounds[1]
 
 
-def visible_bounds(op: ir.Operation) -> tuple[Bound | None, Bound | None]:
+def mask_bounds(op: ir.Operation) -> tuple[Bound | None, Bound | None]:
     """The upper and the lower bound that an elementwise op puts on its last loop; None where it puts none."""
     upper = lower = None
     for predicate, condition, holds in _conditions(operations(op.regions[0].blocks[0])[-1].operands[0], op):
@@ -100,7 +100,7 @@ def _bound(op: ir.Operation, predicate: int, condition: ir.Value, holds: bool) -
     if slope == 1:  # t + rest ⋚ 0
         terms, constant = tuple((-sign, v) for sign, v in terms), -constant
     else:
-        predicate = TURNED[predicate]
+        predicate = MIRRORED[predicate]
     if predicate in (LESS, AT_MOST):
         return True, Bound(op, terms, constant - (predicate == LESS), condition, holds)
     return False, Bound(op, terms, constant + (predicate == MORE), condition, holds)

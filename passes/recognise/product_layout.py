@@ -67,7 +67,7 @@ class ProductLayout:
             operands=operands,
         )
 
-    def turned(self) -> ProductLayout:
+    def transposed(self) -> ProductLayout:
         """The same with rows for columns."""
         return replace(
             self,

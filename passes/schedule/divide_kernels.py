@@ -37,7 +37,7 @@ from lispgpt.passes.kernels.refusal import note_refusal, refusals
 from lispgpt.passes.memory.kernel_buffers import memref_of
 from lispgpt.passes.model.kernel_groups import is_inline, root_kind
 from lispgpt.passes.model.kernel_work import kernel_work, record_work
-from lispgpt.passes.schedule.kernel_parts import Parts
+from lispgpt.passes.schedule.kernel_parts import KernelParts
 from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
 from lispgpt.passes.schedule.unrolled_loops import unroll_loops
 
@@ -53,7 +53,7 @@ class DivideKernels(Pass):
             unroll_loops(kernel, self.rounds)
             take_apart_softmax(kernel)
             _compute_outputs(kernel)
-            parts = Parts(kernel)
+            parts = KernelParts(kernel)
             if len(parts.roots) > 1:
                 _divide(module, kernel, parts)
 
@@ -69,7 +69,7 @@ def _compute_outputs(kernel: ir.Operation) -> None:
                 op.operands[0] = elementwise_copy(op.operands[0])
 
 
-def _divide(module: ir.Module, kernel: ir.Operation, parts: Parts) -> None:
+def _divide(module: ir.Module, kernel: ir.Operation, parts: KernelParts) -> None:
     """Put a function for each part before the kernel, call them where it was called, and erase it."""
     homes = parts.homes()
     late = parts.reads_what_changed(homes)
@@ -94,7 +94,12 @@ class _Part:
     kernel had not, the tensors that are in it."""
 
     def __init__(
-        self, kernel: ir.Operation, parts: Parts, homes: dict[ir.Value, list[ir.Value]], root: ir.Operation, number: int
+        self,
+        kernel: ir.Operation,
+        parts: KernelParts,
+        homes: dict[ir.Value, list[ir.Value]],
+        root: ir.Operation,
+        number: int,
     ) -> None:
         self.parts, self.homes = parts, homes
         self.used: list[ir.Value] = []
@@ -169,7 +174,9 @@ class _Part:
 class _Copy(_Part):
     """Puts a value into a state of which an earlier part wanted the old value."""
 
-    def __init__(self, kernel: ir.Operation, parts: Parts, homes: dict, tensor: ir.Value, buffer: ir.Value) -> None:
+    def __init__(
+        self, kernel: ir.Operation, parts: KernelParts, homes: dict, tensor: ir.Value, buffer: ir.Value
+    ) -> None:
         self.tensor, self.buffer = tensor, buffer
         super().__init__(
             kernel, parts, homes, defining_op(tensor), len(parts.roots) + 1 + parts.outputs.index((tensor, buffer))

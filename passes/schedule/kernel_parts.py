@@ -32,7 +32,7 @@ MOVES = (
 """Ops whose elements cost no more than what they are made of."""
 
 
-class Parts:
+class KernelParts:
     """roots: the ops whose results are in memory, in order; costly: for each, the costly op that is computed in it."""
 
     def __init__(self, kernel: ir.Operation) -> None:

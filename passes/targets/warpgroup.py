@@ -1,11 +1,10 @@
 """Warpgroup matrix instructions: D[m, n] += A[m, k] · B[n, k] by four subgroups together, bf16 in, f32 out.
 
-A comes from registers or from shared memory, B from there, in lines of 128 bytes along k; or turned, along m or n, with
-64 of those for 64 elements of k of the first line's length of m or n, then as many for the next.  The sum stays in
+A comes from registers or from shared memory, B from there, in lines of 128 bytes along k; or transposed, along m or n,
+with 64 of those for 64 elements of k of the first line's length of m or n, then as many for the next.  The sum stays in
 registers while the instruction runs on its own: fence() before the first of a batch, commit() after its last, wait()
-before the sum or A's registers are touched.
-Who holds what, and how B lies in shared memory: "Parallel Thread Execution ISA", section wgmma.
-"""
+before the sum or A's registers are touched. Who holds what, and how B lies in shared memory: "Parallel Thread Execution
+ISA", section wgmma."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ SWIZZLE_128 = 1 << 62
 GROUP_STRIDE = (1024 >> 4) << 32
 """In a descriptor: bytes / 16 between groups of eight lines of shared memory."""
 
-LEADING, TURNED_LEADING = 1 << 16, (8192 >> 4) << 16
+LEADING, TRANSPOSED_LEADING = 1 << 16, (8192 >> 4) << 16
 """In a descriptor: bytes / 16 between lines' lengths of an operand that is longer than a line; 1: none is."""
 
 
@@ -46,17 +45,17 @@ class WarpgroupUnit:
         lane = b.mod(thread, 32)
         return b.add(b.mul(b.div(thread, 32), 16), b.div(lane, 4)), b.mod(lane, 4)
 
-    def descriptor(self, memory: ir.Value, offset: Index, turned: bool = False) -> ir.Value:
+    def descriptor(self, memory: ir.Value, offset: Index, transposed: bool = False) -> ir.Value:
         """Of an operand's lines from a byte offset in swizzled shared memory, whose base is a multiple of 1024."""
-        return self.descriptor_at(b.add(b.address_of(memory), offset), turned)
+        return self.descriptor_at(b.add(b.address_of(memory), offset), transposed)
 
-    def descriptor_at(self, address: Index, turned: bool = False) -> ir.Value:
+    def descriptor_at(self, address: Index, transposed: bool = False) -> ir.Value:
         """The same from the address of the first line, an index."""
         i64 = b.i64()
         address = b.emit("arith.index_cast", [address], [i64])
         short = b.emit("arith.andi", [address, b.constant(0x3FFFF, i64)], [i64])
         short = b.emit("arith.shrui", [short, b.constant(4, i64)], [i64])
-        layout = SWIZZLE_128 | GROUP_STRIDE | (TURNED_LEADING if turned else LEADING)
+        layout = SWIZZLE_128 | GROUP_STRIDE | (TRANSPOSED_LEADING if transposed else LEADING)
         return b.emit("arith.ori", [short, b.constant(layout, i64)], [i64])
 
     def lower_word(self, address: Index) -> ir.Value:
@@ -73,10 +72,10 @@ class WarpgroupUnit:
         wide = b.emit("arith.extui", [later], [i64])
         return b.emit("arith.ori", [wide, b.constant(SWIZZLE_128 | GROUP_STRIDE, i64)], [i64])
 
-    def advanced(self, descriptor: ir.Value, block: int, turned: bool = False) -> ir.Value:
-        """The descriptor of the block-th `block` of k: in the same lines, or if turned in as many further ones."""
+    def advanced(self, descriptor: ir.Value, block: int, transposed: bool = False) -> ir.Value:
+        """The descriptor of the block-th `block` of k: in the same lines, or if transposed in as many further ones."""
         i64 = descriptor.type
-        step = self.inner * 2 if turned else 2
+        step = self.inner * 2 if transposed else 2
         return b.emit("arith.addi", [descriptor, b.constant(block * self.block * step // 16, i64)], [i64])
 
     def publish(self) -> None:
@@ -119,14 +118,14 @@ class WarpgroupUnit:
         return self._assembly("wgmma.wait_group.sync.aligned 0;", list(sums))
 
     def multiply(
-        self, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value], turned: bool = False
+        self, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value], transposed: bool = False
     ) -> list[ir.Value]:
         """left: four i32 of two bf16 each, or a descriptor of A.  right: a descriptor.  sums: this thread's N / 2
         elements of D, in f32.
 
-        turned: B lies so in shared memory.
+        transposed: B lies so in shared memory.
         """
-        return self._multiply(left, right, len(sums), sums, (False, turned))
+        return self._multiply(left, right, len(sums), sums, (False, transposed))
 
     def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
         """The same for `count` sums that start at zero."""
@@ -137,12 +136,12 @@ class WarpgroupUnit:
         left: Sequence[ir.Value],
         right: ir.Value,
         sums: Sequence[ir.Value],
-        turned: tuple[bool, bool],
+        transposed: tuple[bool, bool],
         adds: ir.Value,
     ) -> list[ir.Value]:
-        """turned: of A, where it is in shared memory, and of B.  adds: an i32; where it is 0 the sums start at zero,
-        whatever they were."""
-        return self._multiply(left, right, len(sums), sums, turned, adds)
+        """transposed: of A, where it is in shared memory, and of B.  adds: an i32; where it is 0 the sums start at
+        zero, whatever they were."""
+        return self._multiply(left, right, len(sums), sums, transposed, adds)
 
     def _multiply(
         self,
@@ -150,13 +149,13 @@ class WarpgroupUnit:
         right: ir.Value,
         count: int,
         sums: Sequence[ir.Value],
-        turned: tuple[bool, bool],
+        transposed: tuple[bool, bool],
         adds: ir.Value | None = None,
     ) -> list[ir.Value]:
         """$0 and on are `count` sums, then those that were there, A, B's descriptor, and what says if they count."""
         shared, at = len(left) == 1, count + len(sums)
         names, words = (", ".join(f"${first + i}" for i in range(n)) for first, n in ((0, count), (at, len(left))))
-        flags = f"{int(turned[0])}, {int(turned[1])}" if shared else f"{int(turned[1])}"
+        flags = f"{int(transposed[0])}, {int(transposed[1])}" if shared else f"{int(transposed[1])}"
         right_at = at + len(left)
         kept, says = "accumulate", f"{'eq' if sums else 'ne'}.u32 accumulate, 0, 0"
         if adds is not None:

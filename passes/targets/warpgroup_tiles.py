@@ -46,7 +46,7 @@ class Shape:
     inner: int
     left_bytes: int = 4
     result_bytes: int = 4
-    turned: tuple[bool, bool] = (False, False)
+    transposed: tuple[bool, bool] = (False, False)
     results: int = 1
     stored: bool = False
     batches: int = 1
@@ -104,7 +104,7 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
     """All of SHAPES, whose fewest stages fit in shared memory."""
     unit = target.warpgroup
     assert unit is not None
-    step = unit.inner if shape.turned[1] else unit.columns
+    step = unit.inner if shape.transposed[1] else unit.columns
     shapes = [
         (row_parts * unit.rows, n, row_parts, output_parts)
         for row_parts, output_parts, most in (SHAPES if shape.splits_left else SHARED_SHAPES)
@@ -164,7 +164,7 @@ def _fits(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
         even = -(-shape.inner // unit.inner) % tiling.splits == 0
         if tiling.pair > 1 or not even or _waves(tiling, shape, target) > 1:
             return False
-    granule = unit.inner if shape.turned[1] else 8
+    granule = unit.inner if shape.transposed[1] else 8
     halves = tiling.pair == 1 or tiling.outputs % (tiling.pair * granule) == 0
     return halves and stages(tiling, shape, target) >= FEWEST_STAGES
 

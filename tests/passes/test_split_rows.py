@@ -13,7 +13,7 @@ from emulated_cuda.entries import run
 from lispgpt.compiler.driver import Observer, compile_request
 from lispgpt.passes.targets import GPU_CHIPS
 
-from .test_few_rows import check, made
+from .test_skinny_products import check, made
 
 
 @pytest.mark.parametrize("inner", [1280, 2304, 5120])

@@ -31,7 +31,7 @@ CLEARED = 8
 
 
 @dataclass(frozen=True)
-class ArrivingLayout:
+class AsyncLayout:
     """What a block has in shared memory: its queries, each team's stages of tiles of so many keys and values, and
     barriers.  Behind its teams it has one more warpgroup, a subgroup of which starts each team's copies."""
 
@@ -43,7 +43,7 @@ class ArrivingLayout:
     stages: int
 
     @classmethod
-    def of(cls, attention: Attention, target: Gpu, keys: int, stages: int) -> ArrivingLayout | None:
+    def of(cls, attention: Attention, target: Gpu, keys: int, stages: int) -> AsyncLayout | None:
         """None where no copies see keys and values as they lie.  UserError for what is no tile of keys."""
         unit, copies = target.warpgroup, target.copies
         if not keys or unit is None or copies is None or str(attention.keys.element) != "bf16":
@@ -70,10 +70,10 @@ class ArrivingLayout:
         return self.query_bytes + teams * self.stages * self.stage_bytes + BARRIER_BYTES
 
 
-class ArrivingBlock:
+class AsyncBlock:
     """A block's tiles, before any of them is on its way.  kernel: whose maps they are copied by."""
 
-    def __init__(self, layout: ArrivingLayout, teams: int, kernel: ir.Operation, memory: BlockMemory) -> None:
+    def __init__(self, layout: AsyncLayout, teams: int, kernel: ir.Operation, memory: BlockMemory) -> None:
         self.layout, self.teams, self.memory = layout, teams, memory
         self.maps = [one.map(kernel, layout.keys, layout.unit.inner) for one in layout.operands]
         self.base = b.add(b.address_of(memory.memory), memory.start)
@@ -153,7 +153,7 @@ class ArrivingBlock:
 class _Member:
     """A thread of a team.  thread: its number in the team.  barrier: of the team."""
 
-    block: ArrivingBlock
+    block: AsyncBlock
     rows: BlockRows
     mask: Mask
     queries: StagedQueries
@@ -163,7 +163,7 @@ class _Member:
     barrier: Callable[[], None]
 
     @property
-    def layout(self) -> ArrivingLayout:
+    def layout(self) -> AsyncLayout:
         return self.block.layout
 
     @property
@@ -249,7 +249,7 @@ class _Member:
         for block, parts in enumerate(words):
             rows = unit.with_lower(lines, (keys + block * unit.block) * 2 * unit.inner)
             for part in parts:
-                plain = unit.multiply([next(rest) for _ in part], rows, plain, turned=True)
+                plain = unit.multiply([next(rest) for _ in part], rows, plain, transposed=True)
         return plain
 
     def _tiles(self, plain: list[ir.Value]) -> list[ir.Value]:

@@ -138,7 +138,7 @@ class CopiedTiles:
         first = self.unit.descriptor_at(b.add(self.start, self._offset(operand, stage, part, row)))
         return self.unit.advanced(first, inside // self.unit.block)
 
-    def turned(self, operand: int, stage: Index, block: int, part: int) -> ir.Value:
+    def transposed(self, operand: int, stage: Index, block: int, part: int) -> ir.Value:
         """A descriptor of the block-th 16 vectors, across which k goes, and of the part-th 64 of their depth."""
         return self.unit.descriptor_at(b.add(self.start, self._offset(operand, stage, part, block * self.unit.block)))
 

@@ -88,7 +88,7 @@ class OperandLayout:
         return Rows(self.count, width, 8 if width % 16 == 0 else 0)
 
     @property
-    def is_turned(self) -> bool:
+    def is_transposed(self) -> bool:
         """Whether sums read it with neighbouring vectors' numbers side by side."""
         return self.staged.sums and not self.unit.result_as_left
 
@@ -107,9 +107,9 @@ class OperandLayout:
 
     def place(self, thread: Index, number: int) -> tuple[Index, Index]:
         """(vector, d) of a thread's number-th load: neighbouring threads go along d, or where shared memory only holds
-        them turned along the vectors."""
+        them transposed along the vectors."""
         linear, per_row = b.add(thread, number * self.threads), self.depth // self.width
-        if self.is_turned and not self.staged.scores:
+        if self.is_transposed and not self.staged.scores:
             return b.mod(linear, self.count), b.mul(b.mod(b.div(linear, self.count), per_row), self.width)
         return b.mod(b.div(linear, per_row), self.count), b.mul(b.mod(linear, per_row), self.width)
 
@@ -201,7 +201,7 @@ class Tiles:
         pieces = [b.shortened(value, ir.BF16Type.get())] if one.parts == 1 else split(value)
         for part, piece in enumerate(pieces):
             for which, memory in enumerate(memories):
-                if one.is_turned and which == len(memories) - 1:
+                if one.is_transposed and which == len(memories) - 1:
                     for i in range(one.width):
                         b.store(b.lane_of(piece, i), memory, [self.team, part, b.add(d, i), t])
                 else:

@@ -10,7 +10,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import dim_positions, indexing_maps, shape_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import mapped
-from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients
 from lispgpt.passes.recognise.score_operands import POSITION
 
 Where = tuple[list[Index], Index]
@@ -21,7 +21,7 @@ class RowValues:
     """Of tensors with one number for each row of the scores, such as its log-sum-exp.  along: the dimension that sums
     go along; where that is the rows, neighbouring ones are read together."""
 
-    def __init__(self, sums: ScoreSums, reader: Reader, along: int) -> None:
+    def __init__(self, sums: AttentionGradients, reader: Reader, along: int) -> None:
         self.reader, self.along = reader, along
         self.tensors: dict[ir.Value, ir.AffineMap] = {}
         made = {op.results[0] for op in sums.shared()}

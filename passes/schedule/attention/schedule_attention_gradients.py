@@ -30,10 +30,10 @@ from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.team import subgroup_reduce
-from lispgpt.passes.recognise.attention_gradients import ScoreSums, score_sums_of
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients, attention_gradients_of
 from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.schedule.attention.lane_shares import Share, lane_share
-from lispgpt.passes.schedule.cpu.dot_product_gradients import PairedScoreTiles, suits_pairs
+from lispgpt.passes.schedule.cpu.dot_product_gradients import DotProductGradients, suits_pairs
 from lispgpt.passes.schedule.cpu.register_tiles import tiles_of
 from lispgpt.passes.schedule.cpu.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.states import PLACED
@@ -44,21 +44,21 @@ from lispgpt.passes.targets.pairs import LINES, Pairs
 @dataclass(frozen=True)
 class ScheduleAttentionGradients(Pass):
     """subgroups: of a GPU's block.  rows, along: of the results, and of what they are sums over, that a CPU's call has
-    at once, and paired_rows, paired_along with instructions that multiply pairs, for which both are at least
-    least_paired.  step: of both in registers for dot products."""
+    at once, and dot_product_rows, dot_product_along with instructions that multiply pairs, for which both are at least
+    least_dot_products.  step: of both in registers for dot products."""
 
     starts_from = (PLACED,)
     subgroups: int = 4
     rows: int = 32
     along: int = 64
     step: int = 4
-    paired_rows: int = 64
-    paired_along: int = 64
-    least_paired: int = 32
+    dot_product_rows: int = 64
+    dot_product_along: int = 64
+    least_dot_products: int = 32
 
     def run(self, module: ir.Module, target: Target) -> None:
         for kernel in unscheduled_kernels(module, "attention-gradient"):
-            sums = score_sums_of(kernel)
+            sums = attention_gradients_of(kernel)
             if sums is None:
                 continue
             if isinstance(target, Gpu):
@@ -73,7 +73,7 @@ class ScheduleAttentionGradients(Pass):
             count, rows = tiles_of(extent, self.rows, self.step)
             along = min(self.along, walk.extent(walk.along))
         else:
-            (count, rows), along = tiles_of(extent, self.paired_rows, LINES), self.paired_along
+            (count, rows), along = tiles_of(extent, self.dot_product_rows, LINES), self.dot_product_along
         tile = ScoreTile(walk, rows, along, self.step, target.vector_bytes)
 
         def body() -> None:
@@ -83,21 +83,21 @@ class ScheduleAttentionGradients(Pass):
             if unit is None:
                 ScoreTiles(tile, Reader(target), task, first).run(kernel)
             else:
-                PairedScoreTiles(tile, Reader(target), unit, task, first).run(kernel)
+                DotProductGradients(tile, Reader(target), unit, task, first).run(kernel)
 
         if reschedule(kernel, [prod(walk.tasks) * count], [1], target, body) and unit and unit.permission:
             kernel.attributes["permission"] = ir.StringAttr.get(unit.permission)
 
     def _pairs(self, walk: Walk, target: Target) -> Pairs | None:
         """A CPU's instruction for pairs, where rows and what they are sums over are enough for it, in bf16."""
-        enough = min(walk.extent(walk.kept), walk.extent(walk.along)) >= self.least_paired
+        enough = min(walk.extent(walk.kept), walk.extent(walk.along)) >= self.least_dot_products
         return target.pairs if isinstance(target, Cpu) and enough and suits_pairs(walk.sums) else None
 
 
 class _ByRows:
     """A subgroup for each row of the results."""
 
-    def __init__(self, kernel: ir.Operation, sums: ScoreSums, target: Gpu, subgroups: int) -> None:
+    def __init__(self, kernel: ir.Operation, sums: AttentionGradients, target: Gpu, subgroups: int) -> None:
         self.kernel, self.sums, self.target, self.walk = kernel, sums, target, Walk(sums)
         self.threads, self.subgroups = subgroups * target.subgroup, subgroups
         self.rows = prod(self.walk.tasks) * self.walk.extent(self.walk.kept)

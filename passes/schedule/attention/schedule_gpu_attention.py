@@ -70,7 +70,7 @@ class ScheduleGpuAttention(Pass):
                 continue
             if attention.writes and not attention.alone:
                 attention = split_off_writes(module, kernel, target)
-            _Schedule(kernel, attention, constant_arguments(module)(kernel), target, self).emit()
+            _RowAttention(kernel, attention, constant_arguments(module)(kernel), target, self).emit()
         for kernel in unscheduled_kernels(module, "cache-write"):
             schedule_writes(kernel, target)
 
@@ -83,7 +83,7 @@ class Element:
     live: ir.Value
 
 
-class _Schedule:
+class _RowAttention:
     def __init__(
         self,
         kernel: ir.Operation,

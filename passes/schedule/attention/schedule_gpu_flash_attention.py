@@ -32,7 +32,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.recognise.attention import Attention, attention_of
-from lispgpt.passes.recognise.attention_gradients import score_sums_of
+from lispgpt.passes.recognise.attention_gradients import attention_gradients_of
 from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.schedule.attention.copied_tiles import CopiedTiles, TileRing, mapped_operands
 from lispgpt.passes.schedule.attention.probabilities import RowValues
@@ -67,11 +67,11 @@ class ScheduleGpuFlashAttention(Pass):
         if target.warpgroup is None:
             return
         for kernel in unscheduled_kernels(module):
-            attention, sums = attention_of(kernel), score_sums_of(kernel)
+            attention, sums = attention_of(kernel), attention_gradients_of(kernel)
             if attention is not None and not attention.writes and not attention.exact:
                 sums = attention.as_sums()
             if sums is not None and self._suits(Walk(sums), target):
-                schedule = _Schedule(kernel, Walk(sums), attention, target, self)
+                schedule = _FlashAttention(kernel, Walk(sums), attention, target, self)
                 if schedule.fits():
                     schedule.emit()
 
@@ -90,7 +90,7 @@ class ScheduleGpuFlashAttention(Pass):
         )
 
 
-class _Schedule:
+class _FlashAttention:
     """attention: of which the sums are the result; None where they are gradients."""
 
     def __init__(

@@ -37,7 +37,7 @@ from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.schedule.attention import operand_a as left_of
-from lispgpt.passes.schedule.attention.async_attention import ArrivingBlock, ArrivingLayout
+from lispgpt.passes.schedule.attention.async_attention import AsyncBlock, AsyncLayout
 from lispgpt.passes.schedule.attention.block_rows import BlockRows
 from lispgpt.passes.schedule.attention.key_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.schedule.attention.results import TeamSums, write_rows
@@ -86,11 +86,11 @@ class ScheduleGpuTiledAttention(Pass):
             attention = attention_of(kernel)
             if attention is None or not self._suits(attention, target.matrix.columns):
                 continue
-            if _Schedule(kernel, attention, target, self, set()).fits():
+            if _TiledAttention(kernel, attention, target, self, set()).fits():
                 constants = constant(kernel)
                 if attention.writes:
                     attention = split_off_writes(module, kernel, target)
-                _Schedule(kernel, attention, target, self, constants).emit()
+                _TiledAttention(kernel, attention, target, self, constants).emit()
 
     def _suits(self, attention: Attention, columns: int) -> bool:
         """Whether there are enough rows, of keys and values that tiles can hold."""
@@ -113,7 +113,7 @@ class ScheduleGpuTiledAttention(Pass):
             )
 
 
-class _Schedule:
+class _TiledAttention:
     """constants: arguments that no launch writes."""
 
     def __init__(
@@ -143,7 +143,7 @@ class _Schedule:
         self.kept = self._words() - self.tile.words <= KEPT_WORDS
         writers = 0 if self.warpgroup is None else self.warpgroup.threads // target.subgroup
         copied_keys = options.copied_keys if self.teams <= writers else 0
-        self.arriving = ArrivingLayout.of(attention, target, copied_keys, options.stages)
+        self.asynchronous = AsyncLayout.of(attention, target, copied_keys, options.stages)
         while self.teams > 1 and not self.fits():
             self.teams -= 1
 
@@ -181,7 +181,7 @@ class _Schedule:
         """Of shared memory for tiles."""
         weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
         tiles = self.teams * self.tile.nbytes + weights
-        return tiles if self.arriving is None else self.arriving.memory_bytes(self.teams)
+        return tiles if self.asynchronous is None else self.asynchronous.memory_bytes(self.teams)
 
     def _memory_bytes(self) -> int:
         return self._tile_bytes() if self.teams == 1 else self._team_sums.nbytes
@@ -194,7 +194,7 @@ class _Schedule:
     def emit(self) -> None:
         tiles = -(-self.positions // self.rows)
         grid = [prod(self.attention.extents[d] for d in self.outer), tiles]
-        more = 0 if self.arriving is None else self.arriving.unit.threads
+        more = 0 if self.asynchronous is None else self.asynchronous.unit.threads
         reschedule(self.kernel, grid, [self.teams * self.threads + more], self.target, self._body)
         self.memory.record(self.kernel)
 
@@ -208,8 +208,8 @@ class _Schedule:
         bind_cache(self.attention, self.reader)
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
         block = None
-        if self.arriving is not None:
-            block = ArrivingBlock(self.arriving, self.teams, self.kernel, self.memory)
+        if self.asynchronous is not None:
+            block = AsyncBlock(self.asynchronous, self.teams, self.kernel, self.memory)
             block.prepare(thread)
         self.target.dependency_release()
         if not self.known:
@@ -221,17 +221,17 @@ class _Schedule:
         subgroup = b.div(self.thread, self.target.subgroup)
         own_first = b.add(first, b.mul(subgroup, 16))
         least, last = self.block_rows.last_positions()
-        together = self.keys * self.teams if self.arriving is None else self.arriving.keys
+        together = self.keys * self.teams if self.asynchronous is None else self.asynchronous.keys
         self.start = self.block_rows.start(together)
         self.end = b.add(last, 1)
         lanes = self.lanes
         rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
         places = [self.block_rows.place(row) for row in rows]
-        past = self.attention.context % together != 0 or self.arriving is not None
-        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, past, self.arriving is not None)
+        past = self.attention.context % together != 0 or self.asynchronous is not None
+        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, past, self.asynchronous is not None)
         if self.known:
             self.target.dependency_wait()
-        if self.arriving is None:
+        if self.asynchronous is None:
             place, teams = self.block_rows.place(0), (self.teams, self.team, self.thread)
             self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
             self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))

@@ -28,7 +28,7 @@ from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
-from lispgpt.passes.recognise.attention_gradients import WeighedSum, score_sums_of
+from lispgpt.passes.recognise.attention_gradients import WeightedSum, attention_gradients_of
 from lispgpt.passes.schedule.attention import operand_a as left_of
 from lispgpt.passes.schedule.attention.key_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.schedule.attention.score_products import SubgroupProducts
@@ -51,10 +51,10 @@ class ScheduleGpuTiledGradients(Pass):
         if target.matrix is None:
             return
         for kernel in unscheduled_kernels(module, "attention-gradient"):
-            sums = score_sums_of(kernel)
+            sums = attention_gradients_of(kernel)
             if sums is None or not self._suits(Walk(sums), target.matrix.columns):
                 continue
-            schedule = _Schedule(kernel, Walk(sums), target, self.subgroups)
+            schedule = _TiledGradients(kernel, Walk(sums), target, self.subgroups)
             if schedule.fits():
                 schedule.emit()
 
@@ -70,7 +70,7 @@ class ScheduleGpuTiledGradients(Pass):
         )
 
 
-class _Schedule:
+class _TiledGradients:
     def __init__(self, kernel: ir.Operation, walk: Walk, target: Gpu, subgroups: int) -> None:
         assert target.matrix is not None
         self.kernel, self.walk, self.sums, self.target, self.unit = kernel, walk, walk.sums, target, target.matrix
@@ -87,9 +87,9 @@ class _Schedule:
     def _staged(self) -> list[Staged]:
         """The right operands of products that make scores, in their order, then what else is weighed."""
         scored = [self.walk.sides(n)[1] for n in range(len(self.sums.products))]
-        weighed = [one.other for one in self.sums.sums]
-        staged = [Staged(operand, True, operand in weighed) for operand in scored]
-        return staged + [Staged(operand, False, True) for operand in weighed if operand not in scored]
+        weighted = [one.other for one in self.sums.sums]
+        staged = [Staged(operand, True, operand in weighted) for operand in scored]
+        return staged + [Staged(operand, False, True) for operand in weighted if operand not in scored]
 
     def fits(self) -> bool:
         return block_memory.fits(self.target, self._memory_bytes(), False)
@@ -214,7 +214,7 @@ class _Schedule:
                 place, t = self._place(0, row, 0)
 
                 def write(
-                    one: WeighedSum = one,
+                    one: WeightedSum = one,
                     place: list[Index] = place,
                     t: Index = t,
                     elements: tuple[int, ...] = piece.elements,

@@ -121,7 +121,7 @@ class WarpgroupProducts:
                 rows = b.add(offset, block * self.unit.block * self.unit.inner * 2)
                 values = self.unit.descriptor(self.tiles.memories[number][0], rows)
                 for mine in [left for left, right in self.products if right == other and left < self.count]:
-                    plain = self.unit.multiply(parts[mine], values, plain, turned=True)
+                    plain = self.unit.multiply(parts[mine], values, plain, transposed=True)
         self.unit.commit()
         return self._tiles(self.unit.done(plain))
 

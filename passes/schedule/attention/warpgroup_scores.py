@@ -70,7 +70,7 @@ class WarpgroupScores:
         ready = iter(self.unit.ready(flat))
         sums = [[next(ready) for _ in one] for one in sums]
         words = [[[next(ready) for _ in block] for block in one] for one in words]
-        found = [self._weighed(*each, stage) for each in zip(operands, words, sums, strict=True)]
+        found = [self._weighted(*each, stage) for each in zip(operands, words, sums, strict=True)]
         self.unit.commit()
         done = iter(self.unit.done([value for one in found for value in one]))
         return [[next(done) for _ in one] for one in found]
@@ -87,11 +87,15 @@ class WarpgroupScores:
             words.append(found)
         return words
 
-    def _weighed(self, operand: int, words: list[list[ir.Value]], sums: list[ir.Value], stage: Index) -> list[ir.Value]:
+    def _weighted(
+        self, operand: int, words: list[list[ir.Value]], sums: list[ir.Value], stage: Index
+    ) -> list[ir.Value]:
         found, size = [], self.unit.inner // 2
         for part in range(len(sums) // size):
             some = sums[part * size : (part + 1) * size]
             for block, mine in enumerate(words):
-                some = self.unit.multiply(mine, self.tiles.turned(operand, stage, block, part), some, turned=True)
+                some = self.unit.multiply(
+                    mine, self.tiles.transposed(operand, stage, block, part), some, transposed=True
+                )
             found += some
         return found

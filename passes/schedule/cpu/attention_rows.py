@@ -11,7 +11,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer, store_log_sum, store_operand
 from lispgpt.passes.kernels.expand import exp
-from lispgpt.passes.kernels.matrices import turned
+from lispgpt.passes.kernels.matrices import transposed
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.recognise.attention import Attention
@@ -65,7 +65,7 @@ class RowSums:
         self.sums = scratch([tile.queries, tile.attention.width])
         self.tops, self.totals, self.scales = (scratch([tile.queries]) for _ in range(3))
         across = tile.queries >= tile.lanes == tile.key_lanes
-        self.turned = scratch([tile.attention.depth, tile.lanes]) if across else None
+        self.transposed = scratch([tile.attention.depth, tile.lanes]) if across else None
 
     def start(self, places: Places) -> None:
         """Before any position: queries are computed once, together with what leads to them, and kept for all keys."""
@@ -76,7 +76,7 @@ class RowSums:
     def take(self, places: Places, start: Index, count: Index) -> None:
         """Take in `count` positions from `start` on."""
         place = places(0)
-        (self._dot_products if self.turned is None else self._dot_products_across)(place, start, count)
+        (self._dot_products if self.transposed is None else self._dot_products_across)(place, start, count)
         self._each_row(lambda q: self._weigh(places(q), q, start, count))
         self._add_values(place, start, count)
 
@@ -137,15 +137,15 @@ class RowSums:
         each(self.reader, 0, count, tiles[1], position)
 
     def _dot_products_across(self, place: Place, start: Index, count: Index) -> None:
-        """The same in vectors of positions, whose keys are turned first: that pays for many rows."""
-        lanes, reader, keys = self.tile.lanes, self.reader, self.turned
+        """The same in vectors of positions, whose keys are transposed first: that pays for many rows."""
+        lanes, reader, keys = self.tile.lanes, self.reader, self.transposed
         rows = divisor(self.tile.queries, lanes)
         zeros = [b.constant(0.0, b.with_width(b.f32(), lanes))] * rows
 
         def turn(t: Index, e: Index) -> None:
             positions = [self._inside(b.add(start, b.add(t, j))) for j in range(lanes)]
             read = [read_operand(reader, self.attention.keys, place, position, e, lanes) for position in positions]
-            for number, elements in enumerate(turned([b.extend(key) for key in read])):
+            for number, elements in enumerate(transposed([b.extend(key) for key in read])):
                 b.store(elements, keys, [b.add(e, number), 0])
 
         def products(t: Index, q: Index) -> None:

@@ -80,7 +80,7 @@ class AttentionVectors:
         return self.read(reader, batch, k, outer, width)
 
 
-class PairedRowSums(RowSums):
+class DotProductAttention(RowSums):
     """seen: gives the position after the last that any of so many rows sees."""
 
     def __init__(
@@ -105,7 +105,7 @@ class PairedRowSums(RowSums):
         self.weights = scratch([-(-rows // LINES), tile.keys // DEPTH, parts.weights, LINES, LINES], b.i32())
         product = partial(PanelProduct, unit)
         self.dots = product(self.queries.memory, self.keys.memory, pairs_of_parts(parts.queries, parts.keys))
-        self.weighs = product(self.weights, self.values.memory, pairs_of_parts(parts.weights, parts.values))
+        self.probabilities = product(self.weights, self.values.memory, pairs_of_parts(parts.weights, parts.values))
 
     def start(self, places: Places) -> None:
         self.rows = places
@@ -145,7 +145,9 @@ class PairedRowSums(RowSums):
         adds = not self.tile.alone
 
         def columns(column: Index, width: int) -> None:
-            self._lines(row, lambda at, height: self.weighs.tile(self.sums, tiles, adds, at, height, column, width))
+            self._lines(
+                row, lambda at, height: self.probabilities.tile(self.sums, tiles, adds, at, height, column, width)
+            )
 
         steps(self.sums.type.shape[1] // LINES, unit.column_tiles, columns)
 

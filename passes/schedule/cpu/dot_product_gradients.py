@@ -10,7 +10,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.recognise.attention_gradients import ScoreSums
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients
 from lispgpt.passes.schedule.cpu.attention_rows import each
 from lispgpt.passes.schedule.cpu.dot_product_attention import AttentionVectors
 from lispgpt.passes.schedule.cpu.panels import DEPTH, Panel, PanelProduct
@@ -19,7 +19,7 @@ from lispgpt.passes.schedule.cpu.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
 
-def suits_pairs(sums: ScoreSums) -> bool:
+def suits_pairs(sums: AttentionGradients) -> bool:
     """Whether all that is multiplied is in bf16, or rounded to it."""
     operands = [side for one in sums.products for side in (one.queries, one.keys)] + [one.other for one in sums.sums]
     types = [*(operand.element for operand in operands), *(one.weights.type.element_type for one in sums.sums)]
@@ -45,7 +45,7 @@ class _Weights:
         return self.read(reader, batch, k, outer, width)
 
 
-class PairedScoreTiles(ScoreTiles):
+class DotProductGradients(ScoreTiles):
     """Like `ScoreTiles`; rows and what they are sums over are whole tiles of a unit."""
 
     def __init__(self, tile: ScoreTile, reader: Reader, unit: Pairs, task: Index, first: Index) -> None:

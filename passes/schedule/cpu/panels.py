@@ -15,7 +15,7 @@ from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir, numbers
-from lispgpt.passes.kernels.matrices import split, turned
+from lispgpt.passes.kernels.matrices import split, transposed
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.schedule.cpu.register_tiles import scratch, steps, vector_ranges
 from lispgpt.passes.targets.pairs import LINES, Pairs
@@ -52,7 +52,7 @@ class Panel:
     """An operand's part of a block: [tile of rows or columns, tile of k, part, line, word].
 
     by_pairs: whether a line is a pair along k, as of right operands.  across: whether neighbours in memory are rows or
-    columns, so that what is read at once are pairs, too; where the two differ, tiles are turned.
+    columns, so that what is read at once are pairs, too; where the two differ, tiles are transposed.
     """
 
     def __init__(self, operand: Vectors, reader: Reader, extents: tuple[int, int], parts: int, by_pairs: bool) -> None:
@@ -84,7 +84,7 @@ class Panel:
         def turn(line: Index, lines: int, half: bool, at: Index, size: int) -> None:
             with self.reader.scope():
                 read = [words(b.add(line, i), at, size, half and i == lines - 1) for i in range(lines)]
-                self._store_turned(line, b.div(at, width), read)
+                self._store_transposed(line, b.div(at, width), read)
 
         def clear(line: Index, tile: Index, _: int) -> None:
             self._store(line, tile, [b.constant(0, _words())] * self.parts)
@@ -109,10 +109,10 @@ class Panel:
         for part, value in enumerate(words):
             b.store(value, self.memory, [*place, part, b.mod(line, LINES), 0])
 
-    def _store_turned(self, line: Index, tile: Index, lines: list[list[ir.Value]]) -> None:
+    def _store_transposed(self, line: Index, tile: Index, lines: list[list[ir.Value]]) -> None:
         """The same of all lines of a tile, each word of which becomes a line."""
         zeros = [[b.constant(0, _words())] * self.parts] * (LINES - len(lines))
-        parts = [turned(words) for words in zip(*lines, *zeros, strict=True)]
+        parts = [transposed(words) for words in zip(*lines, *zeros, strict=True)]
         for number, words in enumerate(zip(*parts, strict=True)):
             self._store(b.add(line, number), tile, words)
 

@@ -41,7 +41,7 @@ from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.schedule.cpu.attention_rows import Places, RowSums, Tile, each
-from lispgpt.passes.schedule.cpu.dot_product_attention import GROUP, PairedRowSums, Parts
+from lispgpt.passes.schedule.cpu.dot_product_attention import GROUP, DotProductAttention, Parts
 from lispgpt.passes.schedule.cpu.panels import DEPTH
 from lispgpt.passes.schedule.cpu.register_tiles import tiles_of
 from lispgpt.passes.states import PLACED
@@ -52,14 +52,14 @@ from lispgpt.passes.targets.pairs import Pairs
 @dataclass(frozen=True)
 class ScheduleAttention(Pass):
     """queries: rows that a block works on at once; scores: of these rows that it holds at once; query_tile, key_tile:
-    dot products in registers.  paired_rows: the fewest rows and positions for instructions that multiply pairs, with
-    paired_queries rows and paired_keys positions at once.  parts: bf16 numbers for an f32 one that meets a shorter;
-    products: the most of such parts that are still faster than f32 in vectors."""
+    dot products in registers.  dot_product_rows: the fewest rows and positions for instructions that multiply pairs,
+    with dot_product_queries rows and dot_product_keys positions at once.  parts: bf16 numbers for an f32 one that meets
+    a shorter; products: the most of such parts that are still faster than f32 in vectors."""
 
     starts_from = (PLACED,)
-    paired_rows: int = 64
-    paired_queries: int = 256
-    paired_keys: int = 128
+    dot_product_rows: int = 64
+    dot_product_queries: int = 256
+    dot_product_keys: int = 128
     parts: int = 3
     products: int = 3
     queries: int = 32
@@ -71,12 +71,12 @@ class ScheduleAttention(Pass):
         for kernel in unscheduled_kernels(module, "attention"):
             attention = attention_of(kernel)
             if attention is not None:
-                _Schedule(self, kernel, attention, target).emit()
+                _CpuAttention(self, kernel, attention, target).emit()
         for kernel in unscheduled_kernels(module, "cache-write"):
             schedule_writes_by_one(kernel, target)
 
 
-class _Schedule:
+class _CpuAttention:
     """One attention kernel.  Rows: what only queries have of leading loops, counted through."""
 
     def __init__(self, options: ScheduleAttention, kernel: ir.Operation, attention: Attention, target: Target) -> None:
@@ -87,8 +87,8 @@ class _Schedule:
         self.parts = Parts.of(attention, options.parts)
         self.unit = self._pairs(options)
         if self.unit is not None:
-            self.tiles, queries = tiles_of(self.rows, options.paired_queries, GROUP)
-            keys = min(options.paired_keys, -(-attention.context // DEPTH) * DEPTH)
+            self.tiles, queries = tiles_of(self.rows, options.dot_product_queries, GROUP)
+            keys = min(options.dot_product_keys, -(-attention.context // DEPTH) * DEPTH)
             width = b.largest_width(attention.width, 4, target.vector_bytes)
             self.tile = Tile(attention, queries, 1, keys, 1, DEPTH, 1, width)
             return
@@ -108,7 +108,7 @@ class _Schedule:
     def _pairs(self, options: ScheduleAttention) -> Pairs | None:
         """The target's instruction for pairs, where there are rows and positions enough to pack operands for it."""
         unit = self.target.pairs if isinstance(self.target, Cpu) else None
-        if unit is None or self.rows < options.paired_rows or self.attention.context < options.paired_rows:
+        if unit is None or self.rows < options.dot_product_rows or self.attention.context < options.dot_product_rows:
             return None
         most = options.products if unit.speed >= 4 * self.target.vector_bytes else 1
         return unit if max(self.parts.products) <= most else None
@@ -126,7 +126,7 @@ class _Schedule:
             self.sums = RowSums(self.tile, self.reader)
         else:
             seen = lambda places, rows: self._seen(places, rows)[1]  # noqa: E731
-            self.sums = PairedRowSums(self.tile, self.reader, self.unit, self.parts, seen)
+            self.sums = DotProductAttention(self.tile, self.reader, self.unit, self.parts, seen)
         block = b.block_id()
         place: list[Index] = [0] * len(attention.extents)
         split = attention.own is None and self.tiles > 1

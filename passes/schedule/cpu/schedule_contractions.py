@@ -40,7 +40,7 @@ from lispgpt.passes.schedule.cpu.register_tiles import (
     steps,
     vector_ranges,
 )
-from lispgpt.passes.schedule.cpu.transposed_tiles import TurnedTiles
+from lispgpt.passes.schedule.cpu.transposed_tiles import TransposedTiles
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu
 from lispgpt.passes.targets.pairs import LINES, Pairs
@@ -56,11 +56,11 @@ WHOLE_OUTPUTS = 512
 class ScheduleContractions(Pass):
     """outputs, rows: columns and rows in a block, and outer_rows rows where sums are vectors of columns; rows_tile,
     outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
-    fewest rows for which an operand's vectors are first put side by side, and turned_rows those for which columns that
-    lie apart are, turned_outputs of them; most_rows: in a block of either, as far as cores have enough blocks.
-    paired_rows: the fewest rows and columns for instructions that multiply pairs, and panel_bytes what is packed for
-    them at once.  parts: bf16 numbers that an f32 one is split into where the other operand is shorter: two keep about
-    16 bits, three all.  whole_numbers: whether few rows beside weights in blocks become numbers of 16 bits."""
+    fewest rows for which an operand's vectors are first put side by side, and transposed_rows those for which columns
+    that lie apart are, transposed_outputs of them; most_rows: in a block of either, as far as cores have enough blocks.
+    dot_product_rows: the fewest rows and columns for instructions that multiply pairs, and panel_bytes what is packed
+    for them at once.  parts: bf16 numbers that an f32 one is split into where the other operand is shorter: two keep
+    about 16 bits, three all.  whole_numbers: whether few rows beside weights in blocks become numbers of 16 bits."""
 
     starts_from = (PLACED,)
     outputs: int = 48
@@ -71,10 +71,10 @@ class ScheduleContractions(Pass):
     vector_outputs: int = 1
     depth_unroll: int = 4
     packed_rows: int = 8
-    turned_rows: int = 64
-    turned_outputs: int = 192
+    transposed_rows: int = 64
+    transposed_outputs: int = 192
     most_rows: int = 256
-    paired_rows: int = 16
+    dot_product_rows: int = 16
     panel_bytes: int = 1 << 19
     parts: int = 3
     whole_numbers: bool = True
@@ -82,7 +82,7 @@ class ScheduleContractions(Pass):
     def run(self, module: ir.Module, target: Cpu) -> None:
         for kernel, product in unscheduled_products(module):
             with refusable(kernel):
-                _Schedule(kernel, self, product, target).emit()
+                _CpuProduct(kernel, self, product, target).emit()
 
 
 def _unit(product: Product, target: Cpu, least: int, parts: int) -> Pairs | None:
@@ -100,21 +100,21 @@ def _oriented(product: Product, lanes: int) -> Product:
     """With the operand whose rows or columns lie side by side on the right, if one's do."""
     left, right = product.left, product.right
     better = right.along_outer == 1 or (right.extent < lanes <= left.extent)
-    return product.turned() if left.along_outer > 1 and better else product
+    return product.transposed() if left.along_outer > 1 and better else product
 
 
-class _Schedule:
+class _CpuProduct:
     def __init__(self, kernel: ir.Operation, options: ScheduleContractions, product: Product, target: Cpu) -> None:
         self.kernel, self.target, self.lanes = kernel, target, target.vector_bytes // 4
         self.outputs = outputs_of(kernel)
         self.weights: BlockWeights | None = None
         self.turns = False
-        self.unit = _unit(product, target, options.paired_rows, options.parts)
+        self.unit = _unit(product, target, options.dot_product_rows, options.parts)
         if self.unit is not None:
             self._pack(product, options, self.unit)
         else:
             self._tile(_oriented(product, self.lanes), options)
-        self.along_rows = self.product.along_columns == 1 and self.product.turned().along_columns > 1
+        self.along_rows = self.product.along_columns == 1 and self.product.transposed().along_columns > 1
 
     def _pack(self, product: Product, options: ScheduleContractions, unit: Pairs) -> None:
         self.product = product
@@ -148,7 +148,7 @@ class _Schedule:
         return max(options.outer_rows, min(options.most_rows, enough))
 
     def _turns(self, product: Product, options: ScheduleContractions) -> bool:
-        return product.rows >= options.turned_rows and min(product.columns, product.inner) >= 2 * self.lanes
+        return product.rows >= options.transposed_rows and min(product.columns, product.inner) >= 2 * self.lanes
 
     def _turn(self, product: Product, options: ScheduleContractions) -> None:
         """Blocks for columns that lie apart and are first put side by side: large ones, as far as cores have enough."""
@@ -156,7 +156,7 @@ class _Schedule:
         tile, enough = self.sizes.columns * self.lanes, 2 * self.target.cores
         self.rows_block = _evenly(product.rows, options.most_rows)
         rows = -(-product.rows // self.rows_block) * product.batches
-        most = max(tile, min(options.turned_outputs, product.columns * rows // enough))
+        most = max(tile, min(options.transposed_outputs, product.columns * rows // enough))
         self.columns_block = _block_of(product.columns, most, tile)
 
     def _dot_tile(self, most: int, options: ScheduleContractions) -> TileSizes:
@@ -198,13 +198,13 @@ class _Schedule:
 
         _whole_or_rest(row, product.rows, self.rows_block, at_rows)
 
-    def _tiles(self, reader: Reader) -> PackedTiles | TurnedTiles | OuterTiles | ByteTiles | DotTiles:
+    def _tiles(self, reader: Reader) -> PackedTiles | TransposedTiles | OuterTiles | ByteTiles | DotTiles:
         if self.weights is not None:
             return ByteTiles(self.product, reader, self.weights, self.target)
         if self.unit is not None:
             return PackedTiles(self.product, reader, self.unit, self.packing)
         if self.turns:
-            return TurnedTiles(self.product, reader, self.sizes, min(self.rows_block, self.product.rows))
+            return TransposedTiles(self.product, reader, self.sizes, min(self.rows_block, self.product.rows))
         if self.outer:
             return OuterTiles(self.product, reader, self.sizes, self.packs)
         return DotTiles(self.product, reader, self.sizes)
@@ -240,7 +240,7 @@ class _Schedule:
         """elements(start, lanes) for vectors along an extent, as far as neighbours lie side by side in the result."""
         product, block = self.product, self.columns_block
         if self.along_rows:
-            product, block = product.turned(), self.rows_block
+            product, block = product.transposed(), self.rows_block
         if product.along_columns == product.columns:
             full = extent // self.lanes * self.lanes
             rest = [(full + start, lanes) for start, lanes in vector_ranges(extent - full, self.lanes)]

@@ -11,7 +11,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
-from lispgpt.passes.recognise.attention_gradients import WeighedSum
+from lispgpt.passes.recognise.attention_gradients import WeightedSum
 from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.schedule.cpu.attention_rows import each
 from lispgpt.passes.schedule.cpu.register_tiles import add_products, divisor, scratch
@@ -205,7 +205,7 @@ class ScoreTiles:
             lambda i: each(self.reader, 0, depth, chunk * lanes, lambda d: add(i, d)),
         )
 
-    def _store(self, one: WeighedSum, totals: ir.Value, buffer: ir.Value) -> None:
+    def _store(self, one: WeightedSum, totals: ir.Value, buffer: ir.Value) -> None:
         lanes = self.tile.lanes(one.other.depth)
 
         def store(i: Index, d: Index) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.matrices import turned
+from lispgpt.passes.kernels.matrices import transposed
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.schedule.cpu.panels import padded
@@ -27,7 +27,7 @@ from lispgpt.passes.schedule.cpu.register_tiles import (
 )
 
 
-class TurnedTiles:
+class TransposedTiles:
     """sizes: rows of a tile, and columns counted in vectors of so many lanes.  rows: of a block, at most."""
 
     def __init__(self, product: Product, reader: Reader, sizes: TileSizes, rows: int) -> None:
@@ -115,7 +115,7 @@ class TurnedTiles:
         with self.reader.scope():
             lines = [line(column) for column in range(columns)]
             zero = b.constant(0.0, b.with_width(b.f32(), lanes))
-            for i, line in enumerate(turned([*lines, *[zero] * (lanes - columns)])[:count]):
+            for i, line in enumerate(transposed([*lines, *[zero] * (lanes - columns)])[:count]):
                 b.store(line, self.panel, [b.add(row, i), vector * lanes])
 
     def _line(self, operand: Operand, batch: Index, outer: Index, k: Index, width: int) -> ir.Value:

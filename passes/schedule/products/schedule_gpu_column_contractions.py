@@ -21,7 +21,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.epilogue import store_results
 from lispgpt.passes.kernels.kernel import reschedule
-from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
+from lispgpt.passes.kernels.products import Product, as_skinny, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.team import Team, tree
@@ -45,14 +45,14 @@ class ScheduleGpuColumnContractions(Pass):
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel, found in unscheduled_products(module):
-            product = with_few_rows(found)
+            product = as_skinny(found)
             if product.right.reduces():
                 note_refusal(kernel, "both operands of a product are made by reductions")
             else:
-                _Schedule(kernel, product, target, self).emit()
+                _ColumnProduct(kernel, product, target, self).emit()
 
 
-class _Schedule:
+class _ColumnProduct:
     def __init__(
         self, kernel: ir.Operation, product: Product, target: Gpu, options: ScheduleGpuColumnContractions
     ) -> None:

@@ -26,7 +26,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.epilogue import store_results
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
-from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
+from lispgpt.passes.kernels.products import Product, as_skinny, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
@@ -57,13 +57,13 @@ class ScheduleGpuContractions(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         constant = constant_arguments(module)
         for kernel, found in unscheduled_products(module):
-            product = with_few_rows(found)
+            product = as_skinny(found)
             if product.right.along_outer == 1 and not product.right.reduces():
                 with refusable(kernel):
-                    _Schedule(kernel, product, constant(kernel), target, self).emit()
+                    _RowProduct(kernel, product, constant(kernel), target, self).emit()
 
 
-class _Schedule:
+class _RowProduct:
     def __init__(
         self,
         kernel: ir.Operation,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Share:
-    """How a block's tile lies in instructions.  tiles: along w's rows.  turned: whether those are the instruction's
+    """How a block's tile lies in instructions.  tiles: along w's rows.  transposed: whether those are the instruction's
     columns.  size, left_size: rows of w and of x in an instruction.  held, held_left: which of these a lane has,
     counted from its own."""
 
     tiles: int
-    turned: bool
+    transposed: bool
     size: int
     left_size: int
     held: tuple[int, ...]

@@ -35,7 +35,7 @@ Rows = list[list[ir.Value]]
 """A tile of x: for each row that a lane holds its runs, by step and part."""
 
 
-class FewRows:
+class SkinnyProduct:
     def __init__(
         self, kernel: ir.Operation, product: Product, constants: set[ir.Value], target: Gpu, division: Division
     ) -> None:
@@ -61,7 +61,7 @@ class FewRows:
         rows = self.left_tiles * s.left_size
         self.pitch = inner + (self.unit.block if self.unit.row_major_lanes else self.unit.padding)
         staged_bytes = 2 * self.left_parts * rows * self.pitch if self.staged else 0
-        self.sums_shape = [self.subgroups, s.outputs, rows] if not s.turned else [self.subgroups, rows, s.outputs]
+        self.sums_shape = [self.subgroups, s.outputs, rows] if not s.transposed else [self.subgroups, rows, s.outputs]
         sums_bytes = 4 * self.subgroups * rows * s.outputs * (2 if self.loops else 1)
         if not fits(self.target, staged_bytes + sums_bytes, False):
             raise Refused("a block's rows of a product do not fit in shared memory")
@@ -203,7 +203,7 @@ class FewRows:
                         # The products of two small parts are below what the sum of parts keeps of a number.
                         for j in range(self.left_parts if i == 0 else 1):
                             mine, others = [w[i] for w in own], [row[step * self.left_parts + j] for row in rows]
-                            first, second = (others, mine[0]) if share.turned else (mine, others[0])
+                            first, second = (others, mine[0]) if share.transposed else (mine, others[0])
                             totals[n][m] = self.unit.multiply(first, second, totals[n][m])
         return totals
 
@@ -219,7 +219,7 @@ class FewRows:
         unit, share = self.unit, self.share
         for n, row_totals in enumerate(self._sums(weights, left)):
             for m, total in enumerate(row_totals):
-                down, across = (m, n) if share.turned else (n, m)
+                down, across = (m, n) if share.transposed else (n, m)
                 for piece in unit.pieces():
                     value = b.vector_of([b.lane_of(flat(total), e) for e in piece.elements])
                     row = b.add(self.lanes.result_row, down * unit.rows + piece.row)
@@ -240,7 +240,7 @@ class FewRows:
             if self.product.columns % self.share.outputs:
                 inside = b.both(inside, b.less(column, self.product.columns))
                 column = b.at_most(column, self.product.columns - 1)
-            at = [row, output] if self.share.turned else [output, row]
+            at = [row, output] if self.share.transposed else [output, row]
             found.append(Place(at, self.product.place(self.batch, row, column), inside))
         return found
 

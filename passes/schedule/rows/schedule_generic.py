@@ -76,12 +76,12 @@ class ScheduleGeneric(Pass):
             passmanager.PassManager.parse(GENERALIZE).run(module.operation)
         for kernel in left:
             with refusable(kernel):
-                _Schedule(kernel, target, self).run()
+                _AnyKernel(kernel, target, self).run()
             if "grid" in kernel.attributes:
                 kernel.attributes["schedule"] = ir.StringAttr.get("generic")
 
 
-class _Schedule:
+class _AnyKernel:
     """One kernel: a walk over the elements of its results, or of the part of a state that it replaces."""
 
     def __init__(self, kernel: ir.Operation, target: Target, options: ScheduleGeneric) -> None:

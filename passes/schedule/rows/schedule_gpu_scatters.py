@@ -51,10 +51,10 @@ class ScheduleGpuScatters(Pass):
             outputs = outputs_of(kernel)
             update = update_of(*outputs[0]) if len(outputs) == 1 else None
             if update is not None and update.old is not None:
-                _Schedule(kernel, update, target, self).emit()
+                _Scatter(kernel, update, target, self).emit()
 
 
-class _Schedule:
+class _Scatter:
     def __init__(self, kernel: ir.Operation, update: Update, target: Gpu, options: ScheduleGpuScatters) -> None:
         self.kernel, self.update, self.target, self.options = kernel, update, target, options
         self.rows = constant_number(update.loops[0].operands[1]) or 0

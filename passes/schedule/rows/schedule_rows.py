@@ -45,7 +45,7 @@ class ScheduleRows(Pass):
             if ops and all(root_kind(op) == "rows" for op in ops):
                 rows = _rows_of(kernel, ops)
                 if rows is not None:
-                    _Schedule(kernel, ops, rows, target, self.rows_per_block).run()
+                    _RowsOnCpu(kernel, ops, rows, target, self.rows_per_block).run()
 
 
 def _rows_of(kernel: ir.Operation, ops: list[ir.Operation]) -> tuple[int, ...] | None:
@@ -57,7 +57,7 @@ def _rows_of(kernel: ir.Operation, ops: list[ir.Operation]) -> tuple[int, ...] |
     return found.pop() if len(found) == 1 else None
 
 
-class _Schedule:
+class _RowsOnCpu:
     """One kernel, whose costly ops and results are all over the same rows."""
 
     def __init__(

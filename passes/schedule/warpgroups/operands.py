@@ -17,14 +17,14 @@ class Sides:
     right: Side
 
     @property
-    def turned(self) -> tuple[bool, bool]:
-        return self.left.turned, self.right.turned
+    def transposed(self) -> tuple[bool, bool]:
+        return self.left.transposed, self.right.transposed
 
     def shape(self, product: Product, result_bytes: int, results: int) -> Shape:
         """What a product of these is to its tiles."""
         extents, left_bytes = (product.rows, product.columns, product.inner), self.left.item * len(self.left.tensors)
         stored = self.left.rest is not None
-        return Shape(*extents, left_bytes, result_bytes, self.turned, results, stored, product.batches)
+        return Shape(*extents, left_bytes, result_bytes, self.transposed, results, stored, product.batches)
 
     def of(self, tiling: Tiling) -> Sides:
         """For tiles of that size."""

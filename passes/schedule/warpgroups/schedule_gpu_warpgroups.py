@@ -58,7 +58,7 @@ class ScheduleGpuWarpgroups(Pass):
             return
         constant = constant_arguments(module)
         for kernel, found in unscheduled_products(module, _is_made):
-            product = found.turned() if found.right.dtype == "f32" else found
+            product = found.transposed() if found.right.dtype == "f32" else found
             sides = self._sides(product, target, target.copies)
             if sides is not None and (tiling := self._tiling(kernel, product, sides, target)) is not None:
                 if tiling.shares is not None:
@@ -90,7 +90,7 @@ class ScheduleGpuWarpgroups(Pass):
         of."""
         unit, outputs = target.warpgroup, outputs_of(kernel)
         assert unit is not None
-        moments, turned = find_moments(outputs), product.op.operands[0] != product.left.tensor
+        moments, transposed = find_moments(outputs), product.op.operands[0] != product.left.tensor
         results = [b.item_bytes(buffer.type) for _, buffer in product.results_of(kernel)]
         shape = sides.shape(product, sum(results), len(results))
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "warpgroups", "splits", "pair")]
@@ -104,7 +104,7 @@ class ScheduleGpuWarpgroups(Pass):
             sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)
             raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {product.inner}")
         if any(moment_of(tensor) is not None for tensor, _ in outputs):
-            if moments is None or turned or product.batches > 1 or moments.source not in [t for t, _ in outputs]:
+            if moments is None or transposed or product.batches > 1 or moments.source not in [t for t, _ in outputs]:
                 return None
             candidates = [t for t in candidates if has_groups(t, moments.group, unit.threads)]
         return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))

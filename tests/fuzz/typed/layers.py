@@ -197,13 +197,13 @@ def attention(q: Approx, k: Approx, v: Approx, scale: float, bias: Any, masked: 
     scores = contraction("bshd,bthd->bhst", q, k)
     scores = through(lambda x: x * scale - bias, scores, steps=4)
     if weigh is not None:
-        scores = weighed(weigh, scores)
+        scores = weighted(weigh, scores)
     if masked is not None:
         scores = Approx(np.where(masked, scores.value, -np.inf), scores.error)
     return contraction("bhst,bthd->bshd", softmax(scores), v)
 
 
-def weighed(weigh: Callable[[Any], Any], scores: Approx) -> Approx:
+def weighted(weigh: Callable[[Any], Any], scores: Approx) -> Approx:
     """Scores made into others, of which some may be -inf."""
     value = weigh(scores.value)
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-// pass: schedule-contractions{turned-rows=64 turned-outputs=192 most-rows=256}
+// pass: schedule-contractions{transposed-rows=64 transposed-outputs=192 most-rows=256}
 // target: cpu:x86-64-v3
 // show: summary
 module {

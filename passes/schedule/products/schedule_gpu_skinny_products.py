@@ -1,4 +1,4 @@
-"""schedule-gpu-few-rows: products of a few rows with a matrix that has k innermost, on matrix instructions.
+"""schedule-gpu-skinny-products: products of a few rows with a matrix that has k innermost, on matrix instructions.
 
 Before: linalg.contract x[n, k] * w[o, k] of at most `most_rows` rows n, with what computes x ahead of it and
         elementwise ops behind it.
@@ -20,10 +20,10 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable
-from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
+from lispgpt.passes.kernels.products import Product, as_skinny, unscheduled_products
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.schedule.products.skinny_division import Division, Share
-from lispgpt.passes.schedule.products.skinny_products import FewRows
+from lispgpt.passes.schedule.products.skinny_products import SkinnyProduct
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
@@ -37,7 +37,7 @@ TILES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class ScheduleGpuFewRows(Pass):
+class ScheduleGpuSkinnyProducts(Pass):
     """least_rows, most_rows: of x.  parts: bf16 numbers that an f32 one is split into.  subgroups: of a block, or twice
     as many where a lane's share of one row of w would be more than `vectors` vectors.  outputs: rows of w of a block;
     0: as many as an instruction has, -1: by what a core has to load.  blocks_per_core: how many share a core where
@@ -58,11 +58,11 @@ class ScheduleGpuFewRows(Pass):
             return
         constant = constant_arguments(module)
         for kernel, found in unscheduled_products(module):
-            product = with_few_rows(found)
+            product = as_skinny(found)
             if self.least_rows <= product.rows <= self.most_rows and _fits(product, target):
                 with refusable(kernel):
                     division = _division(product, target, self)
-                    FewRows(kernel, product, constant(kernel), target, division).emit()
+                    SkinnyProduct(kernel, product, constant(kernel), target, division).emit()
 
 
 def _fits(product: Product, target: Gpu) -> bool:
@@ -73,7 +73,7 @@ def _fits(product: Product, target: Gpu) -> bool:
     return as_it_is and right.along_k % unit.run == product.inner % unit.block == 0 and product.columns >= unit.rows
 
 
-def _division(product: Product, target: Gpu, options: ScheduleGpuFewRows) -> Division:
+def _division(product: Product, target: Gpu, options: ScheduleGpuSkinnyProducts) -> Division:
     """How blocks and subgroups share a product; Refused where no lane has the registers."""
     unit = target.matrix
     assert unit is not None

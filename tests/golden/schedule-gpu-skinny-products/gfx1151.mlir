@@ -1,5 +1,5 @@
-// pass: schedule-gpu-few-rows
-// target: cuda:sm_90a
+// pass: schedule-gpu-skinny-products
+// target: rocm:gfx1151
 // show: summary
 module {
   func.func private @contraction_8x64(%arg0: memref<8x64xf32>, %arg1: memref<64x64xbf16>, %arg2: memref<8x64xf32>) attributes {access = ["read", "read", "write"], kernel = "contraction", product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 8, 64, 64>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}, tied = [-1], work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}} {
@@ -26,55 +26,48 @@ module {
 // ----- becomes
 func.func "contraction_8x64"
   access = ["read", "read", "write"]
-  block = [64, 1, 1]
+  block = [128, 1, 1]
   function_type = (memref<8x64xf32>, memref<64x64xbf16>, memref<8x64xf32>) -> ()
-  grid = [8, 1, 1]
+  grid = [4, 1, 1]
   kernel = "contraction"
   product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 8, 64, 64>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
   shared_bytes = 0 : i64
   sym_visibility = "private"
   tied = [-1]
   work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  1 arith.addf
-  6 arith.addi
-  1 arith.andi vector<4xi32>
-  26 arith.constant
-  1 arith.constant vector<2x2xf32>
-  2 arith.constant vector<4xi32>
-  1 arith.constant vector<8xbf16>
+  2 amdgpu.wmma vector<8xf32>
+  3 arith.addf
+  13 arith.addi
+  1 arith.andi vector<8xi32>
+  33 arith.constant
+  1 arith.constant vector<16xbf16>
+  1 arith.constant vector<8xf32>
+  2 arith.constant vector<8xi32>
   4 arith.divui
   1 arith.minui
-  7 arith.muli
-  6 arith.remui
-  1 arith.shli vector<4xi32>
-  1 arith.subf vector<8xf32>
-  2 arith.truncf vector<8xbf16>
+  4 arith.muli
+  5 arith.remui
+  1 arith.shli vector<8xi32>
+  1 arith.subf vector<16xf32>
+  2 arith.truncf vector<16xbf16>
+  1 builtin.unrealized_conversion_cast
   1 func.return
   1 gpu.barrier
   1 gpu.block_id
   1 gpu.thread_id
-  1 llvm.fence
   1 memref.alloca
-  2 memref.load
-  1 memref.store
+  4 memref.load
+  9 memref.store
   2 memref.view
-  4 nvgpu.mma.sync vector<2x2xf32>
-  2 nvvm.griddepcontrol
-  2 vector.bitcast vector<4xf32>
-  1 vector.bitcast vector<4xi32>
-  4 vector.extract vector<4xf32>
-  2 vector.from_elements vector<2xf32>
-  1 vector.interleave vector<8xf32>
-  2 vector.load vector<4xf32>
-  1 vector.load vector<8xbf16>
-  4 vector.shape_cast vector<2x2xbf16>
-  4 vector.shape_cast vector<4x2xbf16>
-  4 vector.shape_cast vector<4xf32>
-  24 vector.shuffle vector<2xbf16>
-  12 vector.shuffle vector<4xbf16>
-  4 vector.shuffle vector<8xbf16>
-  1 vector.shuffle vector<8xf32>
-  2 vector.store vector<2xf32>
+  2 vector.bitcast vector<8xf32>
+  1 vector.bitcast vector<8xi32>
+  8 vector.extract vector<8xf32>
+  1 vector.interleave vector<16xf32>
+  4 vector.load vector<4xf32>
+  2 vector.load vector<8xbf16>
+  1 vector.shuffle vector<16xbf16>
+  1 vector.shuffle vector<16xf32>
+  2 vector.shuffle vector<8xf32>
 func.func "y"
   arguments = ["input:x", "weight:w", "result:y"]
   entry = "y"

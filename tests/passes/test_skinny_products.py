@@ -62,7 +62,9 @@ def made(folder: Path, form: str, sizes: tuple[int, int, int], dtypes: tuple[str
     weights = " ".join(f"({n} [{' '.join(map(str, v.shape))}] {types.get(n, 'f32')})" for n, v in values.items())
     program, pipeline = folder / "product.lisp", folder / "mine.lisp"
     program.write_text(f"(require nn)(config context 1)(weights {weights})(entry out [tokens positions] {text})")
-    pipeline.write_text(PIPELINE.replace("(pass schedule-gpu-few-rows)", f"(pass schedule-gpu-few-rows {{{options}}})"))
+    pipeline.write_text(
+        PIPELINE.replace("(pass schedule-gpu-skinny-products)", f"(pass schedule-gpu-skinny-products {{{options}}})")
+    )
     request = Request(program, target, pipeline=pipeline)
     expected = reference({n: v.astype(np.float64) for n, v in values.items()})
     bits = {n: (v.view(np.uint32) >> 16).astype(np.uint16) if types.get(n) == "bf16" else v for n, v in values.items()}
