@@ -1,8 +1,9 @@
-"""What executes some blocks of a kernel, watching races: the emulator of AMD's chips, or the interpreter of PTX."""
+"""What executes kernels: the emulator of AMD's chips and the interpreter of PTX, watching races, and this CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
 from lispgpt.runtime.devices.amd_emulator.global_memory import Argument, GlobalMemory
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
+from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.steps import Launch
 from lispgpt.runtime.plan.tensor_maps import TensorMap
@@ -101,6 +103,27 @@ class Nvidia:
         return [spans.stored(span.start, span.end - span.start) for span in own]
 
 
+class Cpu:
+    """This machine's, which runs whole launches, and holds them to nothing."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact, self.device = artifact, CpuDevice(1)
+        self.device.load(artifact.code, artifact.kernels, objects=artifact.objects)
+
+    def scratch(self, kernel: str) -> None:
+        """Registers that are kept on the stack are the compiler's own affair."""
+
+    def run(
+        self, launch: Launch, arena: Arena, places: Sequence[int], blocks: Sequence[Block], random: np.random.Generator
+    ) -> list[np.ndarray]:
+        """All blocks."""
+        moved = tuple(replace(a, buffer="arena", offset=at) for at, a in zip(places, launch.arguments, strict=True))
+        entry = replace(self.artifact.plan.entries[0], steps=(replace(launch, arguments=moved),))
+        self.device.launch(self.device.prepare(entry, {"arena": arena.bytes}))
+        self.device.sync()
+        return [np.full(a.nbytes, a.writes) for a in launch.arguments]
+
+
 def _constants(kernel: Kernel, arena: Arena) -> tuple[dict[str, int], int]:
     """(a module's constants by name, each aligned as it says; where they end in the arena)."""
     symbols, end = {}, arena.starts[-1]
@@ -123,4 +146,4 @@ def _together(kernel: Kernel, grid: Block, blocks: Sequence[Block]) -> Iterator[
 
 def open_chip(artifact: Artifact) -> Chip:
     """What executes an artifact's kernels."""
-    return (Amd if artifact.target.startswith("rocm") else Nvidia)(artifact)
+    return {"rocm": Amd, "cuda": Nvidia, "cpu": Cpu}[artifact.target.partition(":")[0]](artifact)  # type: ignore[no-any-return]

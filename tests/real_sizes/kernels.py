@@ -30,8 +30,8 @@ from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.steps import Launch
 
-ELEMENTS = 12
-"""Of what a kernel's blocks have written, so many are compared."""
+ELEMENTS, ON_CPU = 12, 60
+"""Of what a kernel's blocks have written, so many are compared; of a whole launch on the CPU more."""
 TOLERANCE = {"exact": 1e-4, "fast": 3e-2}
 """Of the largest of the elements that are compared; sums of thousands of terms of either sign."""
 SPLIT_OFF = "_write"
@@ -144,6 +144,7 @@ class Artifacts:
     def _compare(self, group: Group, random: np.random.Generator, found: Found) -> None:
         """With numbers of either sign, or, where those make none, such as roots of sums of squares, without signs."""
         seed, count = int(random.integers(1 << 62)), 0
+        most = ON_CPU if self.case.target.startswith("cpu") else ELEMENTS
         for signed in (True, False):
             kinds, given, right = self._right(group, seed, signed, found)
             stored = self._execute(group, given, random)
@@ -151,7 +152,7 @@ class Artifacts:
             for number, at in right.items():
                 array, dtype = given.arrays[number], kinds[number][1]
                 whole = np.flatnonzero(stored[number].reshape(-1, array.itemsize).all(axis=1))
-                places = [np.unravel_index(int(place), array.shape) for place in _some(whole, random)]
+                places = [np.unravel_index(int(place), array.shape) for place in _some(whole, most, random)]
                 if not places:
                     continue
                 wanted = np.array([float(at(each)) for each in places])
@@ -219,9 +220,9 @@ def blocks_of(grid: Block, random: np.random.Generator) -> list[Block]:
     return list(dict.fromkeys(found))  # type: ignore[arg-type]
 
 
-def _some(whole: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _some(whole: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
     """The first and the last of some elements by number, and a few between."""
-    if whole.size <= ELEMENTS:
+    if whole.size <= most:
         return whole
-    chosen = np.sort(random.choice(whole.size, ELEMENTS - 2, replace=False))
+    chosen = np.sort(random.choice(whole.size, most - 2, replace=False))
     return np.concatenate([whole[:1], whole[chosen], whole[-1:]])

@@ -32,7 +32,7 @@ from real_sizes.table import BAD, table
 
 from lispgpt.base.errors import UserError
 
-TARGETS = ("rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201", "cuda:sm_80", "cuda:sm_90a")
+TARGETS = ("rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201", "cuda:sm_80", "cuda:sm_90a", "cpu")
 PRECISIONS = ("exact", "fast")
 BEGUN = "begun"
 

@@ -36,7 +36,7 @@ def check(case: Case, folder: Path, most: int = 0, seconds: float = 0) -> None:
     assert most or any(each.how == "right" for each in found), found
 
 
-@pytest.mark.parametrize("kind", ["rocm", "cuda"])
+@pytest.mark.parametrize("kind", ["rocm", "cuda", "cpu"])
 def test_a_few_kernels_are_right(kind: str, tmp_path: Path) -> None:
     """Of a model, a chip, an entry, weights and a precision that are drawn anew each time."""
     rng, known = seeded.rng(), (list(sizes()), [t for t in TARGETS if t.startswith(kind)], ENTRIES, WEIGHTS, PRECISIONS)
