@@ -31,8 +31,8 @@ class Group:
 class Given:
     """Memory for the arguments of a group.
 
-    kinds: of those of its last launch that a program's operations have; what others hold is made by the launches before
-    it.  signed: whether numbers may be below 0.
+    kinds: of those of its last launch that a program's operations have; others are made by the launches before it, or
+    are the launch's own.  signed: whether numbers may be below 0.
     """
 
     def __init__(self, group: Group, kinds: Sequence[Kind], seed: int, signed: bool = True) -> None:
@@ -64,7 +64,8 @@ class Given:
     def _filled(self, number: int, random: np.random.Generator, kind: Kind | None, signed: bool) -> np.ndarray:
         region = self.regions[number]
         if kind is None:
-            return self.arena.fill(number, random, ((region.nbytes,), "i8"), False)
+            self.arena.part(number)[:] = 0 if region.reads else 0xFF  # signals begin with 0
+            return self.arena.part(number)
         array = self.arena.fill(number, random, kind, region.reads)
         if region.reads and region.buffer.endswith(POSITIONS):
             array.reshape(-1)[:] = random.integers(8) + np.arange(array.size)

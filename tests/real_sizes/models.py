@@ -30,7 +30,7 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "sixty-four": {"entries": ("decode-greedy",), "batch": 64},
     "drawn": {"entries": ("decode-drawn",), "batch": 8},
     "prompt": {"entries": ("prefill",), "longest": 512},
-    "training": {"entries": ("train",), "inputs": {"train": {"tokens": (4, 128), "targets": (4, 128)}}},
+    "training": {"entries": ("train",), "sizes": ({"batch": 4, "length": 128},)},
 }
 """What is compiled of a model.  Steps of several sequences come with the step of one, prompts in chunks of all sizes,
 and the training step is that of gpt2_train.lisp at the model's sizes."""
