@@ -28,9 +28,7 @@ def number_attribute(site: Site, value: Any, kind: ir.Type, form: Form) -> ir.At
     if isinstance(value, bool):
         value = int(value)
     if isinstance(kind, ir.FloatType):
-        if isinstance(value, int) and abs(value) > 1 << 1020:
-            site.fail(f"{describe(value)} is too large for {kind}", form)
-        return ir.FloatAttr.get(kind, float(value), ir.Location.unknown(site.context))
+        return _float(site, value, kind, form)
     if not isinstance(kind, (ir.IntegerType, ir.IndexType)):
         site.fail(f"there is no constant of type {kind} for {describe(value)}", form)
     if isinstance(value, float):
@@ -38,6 +36,15 @@ def number_attribute(site: Site, value: Any, kind: ir.Type, form: Form) -> ir.At
             site.fail(f"{kind} holds whole numbers, and this is {not_whole(value, form)}", form)
         value = int(value)
     return _integer(site, value, kind, form)
+
+
+def _float(site: Site, value: int | float, kind: ir.FloatType, form: Form) -> ir.Attribute:
+    """Rounded; a number that would become an infinity is refused."""
+    if not isinstance(value, int) or abs(value) <= 1 << 1020:
+        made = ir.FloatAttr.get(kind, float(value), ir.Location.unknown(site.context))
+        if math.isfinite(made.value) or not math.isfinite(value):
+            return made
+    site.fail(f"{describe(value)} is too large for {kind}", form)
 
 
 def _integer(site: Site, value: int, kind: ir.Type, form: Form) -> ir.Attribute:

@@ -6,6 +6,7 @@ opened, and nothing here recurses into the input.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
@@ -123,7 +124,7 @@ def _atom(source: Source, token: lark.Token) -> Form:
         case "HEX":
             return Literal(span, int(text, 16))
         case "FLOAT":
-            return Literal(span, float(text))
+            return Literal(span, _float(text, span))
         case _:
             return Symbol(span, text)
 
@@ -132,6 +133,12 @@ def _integer(text: str, span: Span) -> int:
     if len(text) > 4000:
         raise UserError(f"a number of {len(text)} digits is longer than any type here holds", span)
     return int(text)
+
+
+def _float(text: str, span: Span) -> float:
+    if math.isinf(number := float(text)):
+        raise UserError("this number is larger than any type here holds; infinity is `inf`", span)
+    return number
 
 
 def _unescape(text: str) -> str:
