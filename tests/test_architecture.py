@@ -169,6 +169,15 @@ def test_only_the_command_line_reads_the_environment() -> None:
     assert not bad
 
 
+def test_commands_print_by_what_minds_terminals() -> None:
+    """A name of a file, too, may hold what terminals take for commands."""
+    for module, path in sources().items():
+        if module.startswith("lispgpt.cli.") and path.name not in ("terminal.py", "main.py"):
+            called = {ast.unparse(node.func) for node in ast.walk(tree(path)) if isinstance(node, ast.Call)}
+            bare = {"click.echo", "click.secho", "print", "sys.stderr.write"} & called
+            assert not bare, f"{path.name} calls {bare}: see terminal.py"
+
+
 def test_every_folder_with_code_is_a_package_that_the_wheel_takes() -> None:
     suffixes = (".py", ".lisp", ".lark", ".mlir")
     for folder in FOLDERS.values():

@@ -15,6 +15,7 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.reading import LARGEST, check_ordinary
+from lispgpt.cli.terminal import echo
 
 DAMAGED = (
     ValueError,
@@ -91,12 +92,12 @@ def write_results(results: dict[str, np.ndarray], path: Path | None, as_json: bo
     """All results in one .npz file, the only one in a .npy file, or on standard output as far as that is readable;
     as_json: there, all of them as lists by their names."""
     if path is None and as_json:
-        click.echo(json.dumps({name: array.tolist() for name, array in results.items()}))
+        echo(json.dumps({name: array.tolist() for name, array in results.items()}))
     elif path is None:
         for name, array in results.items():
             shape = " ".join(map(str, array.shape))
             shown = np.array2string(array, threshold=MOST_SHOWN, max_line_width=100)
-            click.echo(f"{name} {array.dtype} [{shape}]\n{shown}")
+            echo(f"{name} {array.dtype} [{shape}]\n{shown}")
     elif path.suffix == ".npy" and len(results) > 1:
         raise UserError(f"the entry has {len(results)} results ({', '.join(results)}): give --output FILE.npz")
     elif path.suffix not in (".npy", ".npz"):

@@ -22,6 +22,7 @@ from lispgpt.bench.measures import Bench, Measure, table
 from lispgpt.bench.processes import measure_whole
 from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option
 from lispgpt.cli.run import MOST_THREADS
+from lispgpt.cli.terminal import echo
 from lispgpt.compiler.folders import PROGRAMS, is_folder
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.checkpoints.seeded import PRESETS
@@ -121,7 +122,7 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
     if options["json_"]:
         write_text(options["json_"], json.dumps(found, indent=2) + "\n")
     if not text:
-        click.echo(json.dumps(found))
+        echo(json.dumps(found))
     return 0
 
 
@@ -185,4 +186,4 @@ def _kernels(compared: list[Comparison], model: lispgpt.Model) -> str:
 
 def _say(text: bool, words: str) -> None:
     if text:
-        click.echo(words)
+        echo(words)

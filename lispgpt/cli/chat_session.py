@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.text import Text as Styled
 
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import UserError, visible
 from lispgpt.chat.conversation import Conversation
 from lispgpt.chat.prompt_tokens import prompt_of, with_ends
 from lispgpt.chat.reasoning import Answer, marks_of
 from lispgpt.chat.template import ChatTemplate
+from lispgpt.cli.terminal import say
 from lispgpt.execution.model import Model
 from lispgpt.runtime.options import Choices
 
@@ -56,9 +56,9 @@ class ChatSession:
     def run(self, prompts: Sequence[str]) -> None:
         """Answer these, or else what is typed or piped in until that ends."""
         if not self._template.own:
-            click.echo("the model has no chat template: it goes on with what was said so far, as one text", err=True)
+            say("the model has no chat template: it goes on with what was said so far, as one text")
         if not prompts and self._terminal:
-            click.echo("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends", err=True)
+            say("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends")
         signal.signal(signal.SIGINT, self._interrupt)
         for message in prompts or self._messages():
             try:
@@ -67,7 +67,7 @@ class ChatSession:
             except UserError as error:
                 if not self._terminal:
                     raise
-                click.echo(error.render(), err=True)
+                say(error.render())
 
     def _messages(self) -> Iterator[str]:
         if self._terminal:
@@ -81,14 +81,14 @@ class ChatSession:
                     yield message
             except EOFError:
                 if self._terminal:
-                    click.echo(err=True)
+                    say()
                 return
             except KeyboardInterrupt:
                 if not self._terminal:
                     raise
                 now = time.monotonic()
                 if now - self._interrupted > TWICE:
-                    click.echo("\n(Ctrl-D or /bye ends)", err=True)
+                    say("\n(Ctrl-D or /bye ends)")
                 self._interrupted = now
 
     def _message(self) -> str:
@@ -122,11 +122,11 @@ class ChatSession:
         name, _, rest = message.partition(" ")
         match name:
             case "/help":
-                click.echo(HELP, err=True)
+                say(HELP)
             case "/save" | "/load" if rest.strip():
                 path = Path(rest.strip()).expanduser()
                 (self.conversation.save if name == "/save" else self.conversation.load)(path)
-                click.echo(f"{'saved to' if name == '/save' else 'loaded'} {path}", err=True)
+                say(f"{'saved to' if name == '/save' else 'loaded'} {path}")
             case "/retry":
                 if not self.conversation.take_back():
                     raise UserError("nothing was said yet that could be answered again")
@@ -179,14 +179,14 @@ class ChatSession:
         context = int(self._model.session.config["context"])
         tokens, left_out = self.conversation.fitted(tokens_of, max(1, context - LEAST))
         if left_out > self._left_out:
-            click.echo(f"(the context is full: the {left_out} oldest messages are left out)", err=True)
+            say(f"(the context is full: the {left_out} oldest messages are left out)")
         self._left_out = left_out
         return tokens, context - len(tokens)
 
     def _show(self, reasons: bool, text: str) -> None:
         if not self._terminal:
             stream = sys.stderr if reasons else sys.stdout
-            stream.write(text)
+            stream.write(visible(text) if stream.isatty() else text)
             stream.flush()
             return
         shown = _CONTROL.sub("\ufffd", text)  # what a model writes does not steer the terminal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import shlex
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from lispgpt.checking.words import told
 from lispgpt.cli.options import COMMAND_LINE, PATH, config_settings, guarded, precision_option
 from lispgpt.cli.prompts import numbers
 from lispgpt.cli.run import MOST_THREADS
+from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import find_given
@@ -59,7 +59,7 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
     if given.artifact is not None:
         raise UserError(f"{program} is compiled: give the program that it was made of, whose forms kernels are of")
     if given.checkpoint is not None and given.checkpoint.notice:
-        click.echo(given.checkpoint.notice, err=True)
+        say(given.checkpoint.notice)
     settings = config_settings(options["settings"], options["context"])
     target = running_target(options["target"])
     made = Request(given.program, target, settings, given.config, options["pipeline"], unneeded=(DRAWN,), unsized=True)
@@ -67,8 +67,8 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
     request = replace(made, precision=options["precision"], longest=prompt_size(len(prompt)))
     cache = Cache(cache_folder(ctx.obj["environment"]))
     checked = Checked(request, given.checkpoint, options["target"], options["threads"], cache)
-    found = check(checked, prompt, options["steps"], options["kernels"], options["only"], partial(click.echo, err=True))
-    click.echo(told(found, len(prompt), options["target"], given.program, _again(ctx, program, prompt)))
+    found = check(checked, prompt, options["steps"], options["kernels"], options["only"], say)
+    echo(told(found, len(prompt), options["target"], given.program, _again(ctx, program, prompt)))
     return 0 if found.right else 1
 
 
@@ -87,7 +87,7 @@ def _prompt(options: dict[str, Any], request: Request, weights: Path | None) -> 
     vocab, context = sizes
     seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
     length = max(1, min(options["length"], context - options["steps"]))
-    click.echo(f"a random prompt of {length} tokens: --seed {seed}", err=True)
+    say(f"a random prompt of {length} tokens: --seed {seed}")
     return [int(token) for token in np.random.default_rng(seed).integers(0, vocab, length)]
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from lispgpt.base.dtypes import BLOCK_DTYPES, DTYPES, WEIGHT_DTYPES, find_dtype
 from lispgpt.base.errors import UserError, visible
 from lispgpt.cli.options import parse_settings
+from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import Kind, is_model, open_weights, program_for
 from lispgpt.compiler.request import Request
@@ -56,10 +57,10 @@ def info(path: Path, as_json: bool, check: bool) -> None:
             opened.check_finite()
         facts = _facts(opened)
     if as_json:
-        click.echo(json.dumps(facts))
+        echo(json.dumps(facts))
         return
-    click.echo(f"{facts['path']}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
-    click.echo(visible("  ".join(f"{key} {value}" for key, value in facts["config"].items())))
+    echo(f"{facts['path']}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
+    echo("  ".join(f"{key} {value}" for key, value in facts["config"].items()))
     table = Table("tensor", "shape", "type", "MB")
     for name, tensor in facts["tensors"].items():
         known = DTYPES.get(tensor["dtype"])
@@ -147,11 +148,11 @@ def convert(
     else:
         left, tokenizer = convert_to_blocks(open_weights(source, program), out, dtype)
         if left:
-            click.echo(f"kept as they are, since their rows are not of whole blocks: {', '.join(left)}", err=True)
+            say(f"kept as they are, since their rows are not of whole blocks: {', '.join(left)}")
     if data and evaluated is not None:
         for path in (source, out):
             found = evaluate(evaluated, path, data, most=most)
-            click.echo(f"{path}: perplexity {found.perplexity:.4f}, of {found.targets:,} tokens")
+            echo(f"{path}: perplexity {found.perplexity:.4f}, of {found.targets:,} tokens")
     _report(out, tokenizer, f"none was found beside {source}")
 
 
@@ -202,5 +203,5 @@ def _initial(shape: Gpt2Shape | LlamaShape, seed: int) -> InitialWeights:
 
 
 def _report(out: Path, tokenizer: Path | None, why_none: str) -> None:
-    click.echo(f"wrote {out}", err=True)
-    click.echo(f"wrote {tokenizer}" if tokenizer else f"wrote no tokenizer: {why_none}", err=True)
+    say(f"wrote {out}")
+    say(f"wrote {tokenizer}" if tokenizer else f"wrote no tokenizer: {why_none}")

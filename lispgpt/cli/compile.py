@@ -13,6 +13,7 @@ from lispgpt.base.files import replacing, write_text
 from lispgpt.base.folders import cache_folder
 from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
+from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import compiled_target
@@ -60,11 +61,11 @@ def compile_(
     given = config_settings(settings, context)
     request = Request(program, target, given, header, pipeline, batch or 1, sizes)
     request = replace(request, schedules=schedules, devices=devices, shares_states=shard_optimizer, precision=precision)
-    observer = Observer(dump_dir, print_after, click.echo, locations)
+    observer = Observer(dump_dir, print_after, echo, locations)
     if stage != "artifact":
         text = emit(request, stage, observer)
         if output is None:
-            click.echo(text)
+            echo(text)
         else:
             write_text(output, text)
         return
@@ -80,13 +81,12 @@ def compile_(
     remember(cache_folder(click.get_current_context().obj["environment"]), artifact)
     own = f" and {sum(map(len, artifact.objects)):,} for the chip itself" if artifact.objects else ""
     launches = max((len(e.launches) for e in artifact.plan.entries), default=0)
-    click.echo(
+    say(
         f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "
         f"{len(artifact.code):,} bytes of code{own}, in {time.monotonic() - started:.2f} s",
-        err=True,
     )
     if report:
-        click.echo(kernel_table(artifact, emit(request, "asm", Observer())))
+        echo(kernel_table(artifact, emit(request, "asm", Observer())))
 
 
 def _write_objects(objects: dict[str, bytes], request: Request, output: Path | None) -> None:
@@ -104,4 +104,4 @@ def _write_objects(objects: dict[str, bytes], request: Request, output: Path | N
     for file, code in files.items():
         with replacing(file) as stream:
             stream.write(code)
-        click.echo(f"{file}: {request.target}, {len(code):,} bytes", err=True)
+        say(f"{file}: {request.target}, {len(code):,} bytes")

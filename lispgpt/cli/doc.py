@@ -11,6 +11,7 @@ import click
 
 from lispgpt.cli.main import COMMANDS
 from lispgpt.cli.options import PATH
+from lispgpt.cli.terminal import echo
 from lispgpt.reference import language, machinery
 from lispgpt.reference.entry import KINDS, Entry, apropos, find
 
@@ -69,14 +70,14 @@ def doc(names: tuple[str, ...], site: Path | None, about: bool) -> None:
     if site is not None:
         from lispgpt.reference.site import write_site
 
-        click.echo(f"{write_site(site, entries())}: open this page")
+        echo(f"{write_site(site, entries())}: open this page")
     elif not names:
         for kind in KINDS:
             own = [entry.name for entry in entries() if entry.kind == kind]
-            click.echo(f"{kind:8} {len(own):4}  {', '.join(own[:6])}, …")
-        click.echo("lispgpt doc NAME says what one is; --about WORD finds them by words; --site DIR writes pages.")
+            echo(f"{kind:8} {len(own):4}  {', '.join(own[:6])}, …")
+        echo("lispgpt doc NAME says what one is; --about WORD finds them by words; --site DIR writes pages.")
     else:
-        click.echo(shown(names, about))
+        echo(shown(names, about))
 
 
 def shown(names: tuple[str, ...], about: bool = False) -> str:

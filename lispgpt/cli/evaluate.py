@@ -12,6 +12,7 @@ from lispgpt.base.folders import cache_folder
 from lispgpt.cli.launched import options as device_options
 from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option, together
 from lispgpt.cli.run import MOST_THREADS
+from lispgpt.cli.terminal import echo
 from lispgpt.training.evaluation import evaluate as evaluate_model
 
 
@@ -48,9 +49,9 @@ def evaluate(ctx: click.Context, program: Path, **options: Any) -> int:
         return 0
     if options["format_"] == "json":
         shown = ("loss", "perplexity", "accuracy", "targets")
-        click.echo(json.dumps({name: getattr(found, name) for name in shown}))
+        echo(json.dumps({name: getattr(found, name) for name in shown}))
     else:
-        click.echo(
+        echo(
             f"loss {found.loss:.4f}  perplexity {found.perplexity:.2f}  accuracy {found.accuracy:.2%}  "
             f"of {found.targets:,} tokens"
         )

@@ -9,6 +9,7 @@ import click
 
 from lispgpt.base.errors import UserError
 from lispgpt.cli.options import PATH
+from lispgpt.cli.terminal import echo
 from lispgpt.compiler.folders import PROGRAMS
 
 
@@ -22,4 +23,4 @@ def examples(folder: Path) -> None:
         raise UserError(f"{folder} is there already: name another folder") from error
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror or error}") from error
-    click.echo(f"{folder}/README.md lists them; lispgpt run {folder}/models/austen --prompt 'My dear' runs one")
+    echo(f"{folder}/README.md lists them; lispgpt run {folder}/models/austen --prompt 'My dear' runs one")

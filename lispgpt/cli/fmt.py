@@ -12,6 +12,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.reading import LARGEST, read_text
 from lispgpt.base.source import Source
+from lispgpt.cli.terminal import echo
 from lispgpt.editor.layout import format_source
 
 STANDARD_INPUT = Path("-")
@@ -48,12 +49,12 @@ def fmt(files: tuple[Path, ...], check: bool) -> None:
         changed |= after != before
         if check:
             shown = difflib.unified_diff(before.splitlines(), after.splitlines(), name, "formatted", lineterm="")
-            click.echo("".join(f"{line}\n" for line in shown), nl=False)
+            echo("".join(f"{line}\n" for line in shown), nl=False)
         elif piped:
-            click.echo(after, nl=False)
+            echo(after, nl=False)
         elif after != before:
             with replacing(path) as file:
                 file.write(after.encode())
-            click.echo(f"formatted {path}")
+            echo(f"formatted {path}")
     if check and changed:
         raise SystemExit(1)

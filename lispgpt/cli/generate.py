@@ -14,6 +14,7 @@ import click
 from lispgpt.base.errors import UserError
 from lispgpt.cli import terminal
 from lispgpt.cli.prompts import Prompt, Prompts
+from lispgpt.cli.terminal import echo, say
 from lispgpt.execution.model import Model
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.options import Choices, Options
@@ -109,9 +110,9 @@ def generate(
     given = prompts.read()
     texts = [model.text(model.prompt(prompt.given), chosen, number) for number, prompt in enumerate(given)]
     device = model.session.device
-    click.echo(f"running on {device.name}", err=True)
+    say(f"running on {device.name}")
     if doubt := tokenizer_doubt(model.tokenizer, model.session.config.get("vocab")):
-        click.echo(doubt, err=True)
+        say(doubt)
     _say_what_is_cut(texts)
     loaded, timing = time.monotonic(), Timing()
     _print_texts(model, texts, given, prompts.batch, timing, options)
@@ -132,7 +133,7 @@ def generate(
         sequences = [_described(text, options["logprobs"]) for text in texts]
         result: dict[str, Any] = sequences[0] if len(sequences) == 1 else {"sequences": sequences}
         result |= {"target": model.artifact.target.partition(":")[0], "device": device.name, "timing": told}
-        click.echo(json.dumps(result))
+        echo(json.dumps(result))
 
 
 def _say_what_is_cut(texts: Sequence[Text]) -> None:
@@ -140,9 +141,8 @@ def _say_what_is_cut(texts: Sequence[Text]) -> None:
     if lengths:
         generator = texts[0].generator
         who = f"a prompt of {max(lengths):,} tokens is" if len(lengths) == 1 else f"{len(lengths)} prompts are"
-        click.echo(
+        say(
             f"{who} longer than the context of {generator.context:,}: the last {generator.kept:,} tokens are read",
-            err=True,
         )
 
 
@@ -153,7 +153,7 @@ def _say_what_was_left_behind(texts: Sequence[Text]) -> None:
     if grown:
         who = "the text grew" if len(texts) == 1 else f"{grown} of {len(texts)} texts grew"
         how = f"wherever that was full, it went on from its last {texts[0].generator.kept:,} tokens alone"
-        click.echo(f"{who} beyond the context of {context:,}: {how}", err=True)
+        say(f"{who} beyond the context of {context:,}: {how}")
 
 
 def _described(text: Text, logprobs: bool) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _print_logprobs(model: Model, text: Text) -> None:
     """A line for each token, to standard error."""
     for token, value in zip(text.tokens, text.logprobs, strict=True):
         said = f"  {model.tokenizer.decode([token])!r}" if model.tokenizer else ""
-        click.echo(f"{value:10.4f}  {token:6}{said}", err=True)
+        say(f"{value:10.4f}  {token:6}{said}")
 
 
 def _profile(generator: Generator) -> None:
@@ -222,7 +222,7 @@ def _profile(generator: Generator) -> None:
     chosen = f"drawn by the {'device' if draws else 'host'}" if generator.sampler else "the most probable"
     known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
     heading = f"a decode step at position {position}, its token {chosen}, kernel by kernel; {known}"
-    click.echo(f"{heading}\n{table(profile, rates)}", err=True)
+    say(f"{heading}\n{table(profile, rates)}")
 
 
 def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: str) -> None:
@@ -235,11 +235,10 @@ def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: st
     said = f" (taken at once: {whole})" if whole else ""
     pace = timing["decode_ms_per_token"]
     decode = f"{pace:.2f} ms/token, {weights / pace / 1e6:.1f} GB/s of weights" if pace else "no token after the first"
-    click.echo(
+    say(
         f"compile {timing['compile_s']:.2f} s, load {timing['load_s']:.2f} s, prefill of {prompt} tokens "
         f"{timing['prefill_s'] * 1e3:.0f} ms, first token {timing['first_token_s']:.2f} s after the start; "
         f"decode ({sampling}): {decode}; "
         f"products {artifact.precision}; "
         f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions{part}{said}",
-        err=True,
     )

@@ -11,6 +11,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.files import write_text
 from lispgpt.base.source import Span
 from lispgpt.cli.options import PATH, contained, locations_option
+from lispgpt.cli.terminal import echo
 from lispgpt.compiler.driver import read_source
 from lispgpt.compiler.schedules import library_for
 from lispgpt.ir.diagnostics import Diagnostics
@@ -61,11 +62,11 @@ def opt(
         module = parse_module(context, file)
         refuse_linked(module)
         library = library_for(pipeline, chip, schedules)
-        runner = Runner(chip, dump_dir, print_after, show=click.echo, library=library, locations=locations)
+        runner = Runner(chip, dump_dir, print_after, show=echo, library=library, locations=locations)
         runner.run(module, pipeline)
         text = module.operation.get_asm(enable_debug_info=locations)
     if output is None:
-        click.echo(text)
+        echo(text)
     else:
         write_text(output, text)
 

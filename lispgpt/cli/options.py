@@ -173,7 +173,7 @@ def together(environment: Mapping[str, str], patience: float | None) -> Iterator
     except UserError as error:
         if not peers.failed(error.message):
             raise click.exceptions.Exit(1) from None
-        click.echo(error.render(), err=True)
+        say(error.render())
         abort()
         raise click.exceptions.Exit(1) from None
 

@@ -11,6 +11,7 @@ from lispgpt.base.errors import UserError, visible
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import is_number
 from lispgpt.cli.options import PATH
+from lispgpt.cli.terminal import say
 from lispgpt.runtime.training.run_folder import read_metrics
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -33,7 +34,7 @@ def plot(runs: tuple[Path, ...], output: Path) -> None:
     figure = draw(curves)
     with replacing(output) as file:
         figure.savefig(file, format=output.suffix[1:])
-    click.echo(f"wrote {output}", err=True)
+    say(f"wrote {output}")
 
 
 def draw(curves: dict[str, list[dict[str, Any]]]) -> Any:

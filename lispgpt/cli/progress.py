@@ -81,7 +81,7 @@ class Progress:
             self._live.stop()
 
     def begin(self, facts: Mapping[str, Any]) -> None:
-        self._console.print(self._said.begin(facts))
+        self.note(self._said.begin(facts))
         if self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
             self._live.start()
@@ -94,15 +94,15 @@ class Progress:
                 self._live.update(Text(line, overflow="ellipsis", no_wrap=True), refresh=True)
                 self._shown = now
         elif self._lines < FIRST_LINES or "val_loss" in record or now - self._shown > SECONDS:
-            self._console.print(line)
+            self.note(line)
             self._shown, self._lines = now, self._lines + 1
 
     def sampled(self, step: int, text: str) -> None:
-        self._console.print(Text(visible(f"step {step} writes: {text}")))
+        self.note(f"step {step} writes: {text}")
 
     def saved(self, step: int, path: Path) -> None:
         if self._live is None:
-            self._console.print(f"step {step}: wrote {path}")
+            self.note(f"step {step}: wrote {path}")
 
     def note(self, text: str) -> None:
         self._console.print(Text(visible(text)))

@@ -16,6 +16,7 @@ import click
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.reading import LARGEST, read_text
+from lispgpt.cli.terminal import say
 from lispgpt.runtime.options import MOST_TOGETHER
 
 
@@ -138,7 +139,7 @@ def _standard_input(wait: bool) -> str:
         if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)):
             return ""
         if not select.select([0], [], [], 0.1)[0]:
-            click.echo("nothing is in the pipe that is standard input, so it is not read; --prompt - waits", err=True)
+            say("nothing is in the pipe that is standard input, so it is not read; --prompt - waits")
             return ""
     text = sys.stdin.read(LARGEST + 1)
     if len(text) > LARGEST:

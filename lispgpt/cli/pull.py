@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.folders import program_for
 from lispgpt.runtime.checkpoints import hub
 
@@ -20,5 +21,5 @@ def pull(models: tuple[str, ...], revision: str | None) -> None:
     """
     for name in models:
         path = hub.pull(name, revision)
-        click.echo(path)
-        click.echo(f"{name} runs by {program_for(path).name}: lispgpt run {name} --prompt …", err=True)
+        echo(str(path))
+        say(f"{name} runs by {program_for(path).name}: lispgpt run {name} --prompt …")

@@ -17,6 +17,7 @@ from lispgpt.base.source import Source, Span
 from lispgpt.cli import repl_doc
 from lispgpt.cli.doc import shown
 from lispgpt.cli.shown import show_value
+from lispgpt.cli.terminal import echo
 from lispgpt.ir.mlir import create_op, ir, new_context
 from lispgpt.language.core.values import describe
 from lispgpt.language.forms import functions
@@ -231,7 +232,7 @@ def inputs(prompt: bool) -> Iterator[str]:
             break
         except KeyboardInterrupt:
             text = ""
-            click.echo("")
+            echo()
             continue
         text = f"{text}\n{line}" if text else line
         if text.strip() and (is_complete(text) or text.startswith(",")):
@@ -258,10 +259,10 @@ def repl(ctx: click.Context) -> None:
     """Evaluate forms one by one, from the keyboard or from standard input; ,help lists what else can be asked."""
     at_keyboard = sys.stdin.isatty()
     if at_keyboard:
-        click.echo("lispgpt: ,help for help, ,quit to leave")
+        echo("lispgpt: ,help for help, ,quit to leave")
         _keep_history(ctx)
     with new_context(), ir.Location.unknown():
-        session = Session(Path.cwd(), click.echo)
+        session = Session(Path.cwd(), echo)
         if at_keyboard:
             _complete(session)
         for text in inputs(at_keyboard):

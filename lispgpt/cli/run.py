@@ -85,9 +85,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     given = find_given(program, options["checkpoint"])
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
-    observer = Observer(
-        options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True), options["locations"]
-    )
+    observer = Observer(options["dump_dir"], options["print_after"], say, options["locations"])
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts, said = Prompts(options), choices(options)
     generates = options["entry"] is None

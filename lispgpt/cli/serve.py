@@ -14,6 +14,7 @@ from lispgpt.chat.prompt_tokens import with_ends
 from lispgpt.chat.template import find_template
 from lispgpt.cli.chat import load_model, loading_options
 from lispgpt.cli.options import PATH, all_of, guarded
+from lispgpt.cli.terminal import say
 from lispgpt.compiler.folders import find_given
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -86,7 +87,7 @@ def _run(server: Any) -> None:
     async def announced(sockets: Any = None) -> None:
         await startup(sockets)
         for host, port, *_ in (s.getsockname() for each in server.servers for s in each.sockets):
-            click.echo(f"serving at http://{host}:{port}", err=True)
+            say(f"serving at http://{host}:{port}")
 
     server.startup = announced
     for number in (signal.SIGINT, signal.SIGTERM):  # which the server raises again for whoever runs it

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from lispgpt.cli.options import PATH
+from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.signatures import make_key, public_line, sign
 from lispgpt.runtime.plan.artifact import attach_signature, load_artifact
 
@@ -31,5 +32,5 @@ def sign_(ctx: click.Context, artifacts: tuple[Path, ...], key: Path | None, new
     line = public_line(private)
     for path in artifacts:
         attach_signature(path, sign(load_artifact(path).stored, private))
-        click.echo(f"{path}: signed with {private}", err=True)
-    click.echo(line)
+        say(f"{path}: signed with {private}")
+    echo(line)

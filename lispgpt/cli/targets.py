@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lispgpt.base.machine import complaint
+from lispgpt.cli.terminal import echo
 from lispgpt.runtime.devices import device_kinds, device_module
 
 
@@ -20,9 +21,9 @@ def targets() -> None:
             continue  # nothing is compiled for it
         here = missing or f"runs here as {installed}"
         compiles = "compiles" if cannot_compile is None else f"does not compile: {cannot_compile}"
-        click.echo(f"{kind:10} {compiles}; {here}")
+        echo(f"{kind:10} {compiles}; {here}")
         for name, description in chips.get(kind, {}).items():
-            click.echo(f"  {name:16} {description}")
+            echo(f"  {name:16} {description}")
 
 
 def _chips() -> tuple[dict[str, dict[str, str]], str | None]:

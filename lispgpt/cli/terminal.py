@@ -16,7 +16,12 @@ def shown(text: str) -> str:
     return visible(text) if sys.stdout.isatty() else text
 
 
-def say(text: str) -> None:
+def echo(text: str = "", nl: bool = True) -> None:
+    """Print to standard output, with the end of a line."""
+    click.echo(shown(text), nl=nl)
+
+
+def say(text: str = "") -> None:
     """Print a line to standard error."""
     click.echo(visible(text), err=True)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.cli.options import PATH
-from lispgpt.cli.terminal import shown
+from lispgpt.cli.terminal import echo, say
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.data.shards import is_shard, read_shard, write_shard
 from lispgpt.runtime.data.texts import STANDARD_INPUT, encoded, pieces, text_files
@@ -31,9 +31,9 @@ def train(texts: tuple[Path, ...], vocab_size: int, output: Path) -> None:
     from lispgpt.runtime.tokenizers.training import train_tokenizer
 
     size = train_tokenizer((piece for piece, _ in pieces(text_files(texts))), vocab_size, output)
-    click.echo(f"wrote {output}: {size:,} tokens", err=True)
+    say(f"wrote {output}: {size:,} tokens")
     if size < vocab_size:
-        click.echo(f"no more pairs of tokens occur twice: {size:,} in place of {vocab_size:,}", err=True)
+        say(f"no more pairs of tokens occur twice: {size:,} in place of {vocab_size:,}")
 
 
 @tokenizer.command("encode")
@@ -52,10 +52,10 @@ def encode(texts: tuple[Path, ...], path: Path, output: Path | None) -> None:
     files = list(texts) if texts == (STANDARD_INPUT,) else text_files(texts)
     if output is None:
         for piece, _ in pieces(files):
-            click.echo(" ".join(map(str, opened.encode(piece))))
+            echo(" ".join(map(str, opened.encode(piece))))
         return
     count = write_shard(output, encoded(files, opened), opened.size)
-    click.echo(f"wrote {output}: {count:,} tokens", err=True)
+    say(f"wrote {output}: {count:,} tokens")
 
 
 @tokenizer.command("decode")
@@ -77,4 +77,4 @@ def decode(tokens: tuple[str, ...], path: Path) -> None:
         if wrong.size:
             raise UserError(f"there is no token {wrong[0]}: {path} has {opened.size:,} (0 to {opened.size - 1})")
     text = b"".join(opened.decode_bytes(int(token)) for part in found for token in part).decode("utf-8", "replace")
-    click.echo(shown(text))
+    echo(text)

@@ -16,6 +16,7 @@ from lispgpt.cli.launched import options as device_options
 from lispgpt.cli.options import PATH, guarded, parse_settings, together
 from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
+from lispgpt.cli.terminal import say
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.trainer import Trainer
@@ -109,7 +110,7 @@ def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **o
         outcome = train_program(program, run=run, resume=resume, settings=settings, **given)
     if outcome.interrupted and (peers is None or peers.place.rank == 0):
         command = f"lispgpt train --run {run} --resume"
-        click.echo(f"interrupted at step {outcome.step}, which is kept; `{command}` goes on", err=True)
+        say(f"interrupted at step {outcome.step}, which is kept; `{command}` goes on")
         return 130
     return 0
 
@@ -122,4 +123,4 @@ def _profile(trainer: Trainer) -> None:
     for entry, inputs in trainer.profiled():
         profile = profile_entry(trainer.session, entry, trainer.rows, inputs, alone=True)
         known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
-        click.echo(f"{entry.label}, kernel by kernel; {known}\n{table(profile, rates)}", err=True)
+        say(f"{entry.label}, kernel by kernel; {known}\n{table(profile, rates)}")
