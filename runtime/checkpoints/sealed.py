@@ -77,7 +77,7 @@ def sealed_facts(path: Path, only: Collection[str] | None = None) -> dict[str, A
             continue
         if Path(name).name != name or not _is_there(path / name):
             raise Damaged(f"{path} is damaged: {name} is missing")
-        if not isinstance(known, dict) or known != _sums_read(path / name):
+        if not isinstance(known, dict) or not _is_as_written(path / name, known):
             raise Damaged(f"{path} is damaged: {name} is not what was written")
     return seal
 
@@ -123,10 +123,11 @@ def _sums(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _sums_read(path: Path) -> dict[str, Any]:
-    """The sums of a file of somebody's; UserError where it cannot be read."""
+def _is_as_written(path: Path, known: dict[str, Any]) -> bool:
+    """Whether a file has its sums, of which the size comes first, whatever a file of another one would take to read;
+    UserError where it cannot be read."""
     try:
-        return _sums(path)
+        return path.stat().st_size == known.get("bytes") and known == _sums(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -172,3 +172,14 @@ def test_a_full_disk_is_one_error_and_leaves_the_run_usable(place: Path, tmp_pat
             folder.record({"step": 21})
     train(run, place / "cache", resume=True)
     assert losses(run) == losses(whole)
+
+
+def test_a_file_of_another_size_is_not_read_to_find_it_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "step-00000001"
+    with sealed.sealing(path, {"step": 1}) as folder:
+        (folder / "model.safetensors").write_bytes(b"weights")
+    assert sealed.sealed_facts(path)["step"] == 1
+    os.truncate(path / "model.safetensors", 1 << 40)
+    monkeypatch.setattr(sealed.hashlib, "file_digest", lambda *_: pytest.fail("a terabyte is read"))
+    with pytest.raises(sealed.Damaged, match=r"model\.safetensors is not what was written"):
+        sealed.sealed_facts(path)
