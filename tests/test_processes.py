@@ -82,9 +82,12 @@ RARE = [(1, signal.SIGTERM), (2, signal.SIGTERM), (3, signal.SIGKILL)]
     ],
 )
 def test_a_program_ends_with_the_command_that_runs_it(level: int, ending: signal.Signals, tmp_path: Path) -> None:
-    """Processes that the program has forked, and their threads, end too, whichever of them is ended from outside."""
+    """Processes that the program has forked, and their threads, end too, whichever of them is ended from outside; no
+    temporary file is left."""
     (tmp_path / "loop.lisp").write_text(FORKING)
-    command = subprocess.Popen([*LISPGPT, "run", "loop.lisp"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    (temporary := tmp_path / "temporary").mkdir()
+    given = os.environ | {"TMPDIR": str(temporary)}
+    command = subprocess.Popen([*LISPGPT, "run", "loop.lisp"], cwd=tmp_path, env=given, stdout=subprocess.PIPE)
     try:
         deadline = time.time() + 60
         while len(below := alive_below(command.pid)) < 5 and time.time() < deadline and command.poll() is None:
@@ -94,7 +97,7 @@ def test_a_program_ends_with_the_command_that_runs_it(level: int, ending: signal
         command.wait(30)
         while not all(map(gone, below)) and time.time() < deadline:
             time.sleep(0.05)
-        assert all(map(gone, below))
+        assert all(map(gone, below)) and list(temporary.iterdir()) == []
     finally:
         command.kill()
         for process in below:

@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from lispgpt.base import scratch
+from lispgpt.base.asked import ASKED, Ended, begun
 from lispgpt.base.bugs import summary
-from lispgpt.base.descendants import die_with, keeping
+from lispgpt.base.descendants import ORPHANED, die_with, keeping
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.base.machine import complaint, ended_from_outside, why_it_gave_up
 
@@ -34,6 +36,10 @@ CRASHES = {
     signal.SIGTRAP: "it reached a trap",
     signal.SIGKILL: "the system ended it, most likely for want of memory",
 }
+
+
+PATIENCE = 2.0
+"""Seconds that a child has to end when it is asked to."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +114,20 @@ def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
 
 def in_children(works: Sequence[Callable[[Reporter], int]]) -> list[Outcome]:
     """Call each work in a child of its own, all at once; the first failure is raised, once all have ended."""
-    children = [Child(work) for work in works]
+    children: list[Child] = []
     ended: list[Outcome | Exception] = []
-    for child in children:
-        try:
-            outcome = child.outcome()
-            ended.append(compiled(outcome))
-        except Exception as error:
-            ended.append(error)
+    try:
+        for work in works:
+            children.append(Child(work))
+        for child in children:
+            try:
+                ended.append(compiled(child.outcome()))
+            except Exception as error:
+                ended.append(error)
+    except BaseException:  # it was interrupted, in one of them
+        for child in children[len(ended) :]:
+            child.end()
+        raise
     for each in ended:
         if isinstance(each, Exception):
             raise each
@@ -130,13 +142,14 @@ class Child:
         sys.stderr.flush()
         read_end, write_end = os.pipe()
         self._read_end, parent, self._scratch = read_end, os.getpid(), scratch.chosen_for_child()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *ASKED])
         try:  # what libraries have Python do around a fork would swallow an interrupt
             self._process = os.fork()
             if self._process == 0:
                 die_with(parent)
                 os.close(read_end)
                 be_the_child(work, write_end, before, self._scratch)
+            begun.append(self.end)
             os.close(write_end)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -150,6 +163,27 @@ class Child:
         """End it, whatever it does."""
         self.ask(signal.SIGKILL)
 
+    def end(self) -> None:
+        """End it and what it waits for, and remove its files."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            self.ask(ORPHANED)
+            deadline = time.monotonic() + PATIENCE
+            with suppress(ChildProcessError):  # it was waited for
+                while os.waitpid(self._process, os.WNOHANG)[0] == 0:
+                    if time.monotonic() > deadline:
+                        self.kill()
+                    time.sleep(0.01)
+            self._forget()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _forget(self) -> None:
+        """Remove what it has left: it has ended."""
+        scratch.end(self._scratch)
+        if self.end in begun:
+            begun.remove(self.end)
+
     def kept_outcome(self) -> Outcome:
         """Its outcome, where it is the only child: processes that it has forked end with it when a signal ends it, and
         when this process loses its parent."""
@@ -157,7 +191,14 @@ class Child:
             return self.outcome()
 
     def outcome(self, hear: Callable[[Any], None] = lambda _: None) -> Outcome:
-        """Hear what it says until it ends."""
+        """Hear what it says until it ends; where this is interrupted, it is ended."""
+        try:
+            return self._outcome(hear)
+        except (KeyboardInterrupt, Ended):
+            self.end()
+            raise
+
+    def _outcome(self, hear: Callable[[Any], None]) -> Outcome:
         step, failure, value, finished = "start", None, None, False
         with os.fdopen(self._read_end, "rb") as stream:
             for kind, content in _messages(stream):
@@ -172,7 +213,7 @@ class Child:
                 else:
                     failure = (kind, content)
         status = _wait(self._process)
-        scratch.end(self._scratch)
+        self._forget()
         if failure is not None:
             raise _error_of(*failure)
         if os.WIFSIGNALED(status):
@@ -217,7 +258,10 @@ def be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterable
     code = 1
     try:
         scratch.begin(place)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        begun.clear()
+        for number in (signal.SIGINT, *ASKED):
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:
+                signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with os.fdopen(write_end, "wb") as stream:
             reporter = Reporter(stream)

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base import scratch
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Linux's numbers, in prctl.h."""
 
@@ -37,7 +39,6 @@ def die_with(parent: int) -> None:
 def keeping(child: int) -> Iterator[None]:
     """Within it, all that descends from this process ends when its parent does, and when a signal ends its child: a
     program may have forked processes, which know of neither, and hold what the child would have closed.
-
     For processes that die with their parent, and wait; in others, and in threads, nothing is changed.
     """
     if not _dies or threading.current_thread() is not threading.main_thread():
@@ -46,6 +47,7 @@ def keeping(child: int) -> Iterator[None]:
 
     def end(*_: Any) -> None:
         end_descendants()
+        scratch.leave()
         os._exit(1)
 
     def look(*_: Any) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base import scratch
+from lispgpt.base.asked import begun
 from lispgpt.base.child import Child, Reporter, be_the_child, compiled, run_in_child
 from lispgpt.base.errors import UserError
 
@@ -40,6 +41,7 @@ class _Fresh(Child):
         with running.stdin:
             running.stdin.write(pickle.dumps((*task, self._scratch)))
         self._process, running.returncode = running.pid, 0  # `outcome` waits for it
+        begun.append(self.end)
 
 
 def call_fresh(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from lispgpt.base import scratch
 from lispgpt.passes.targets.binary import find_ptxas
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
@@ -180,7 +181,7 @@ def _ask_ptxas(assembly: str) -> dict[str, tuple[int, int, int]]:
     chip = re.search(r"^\.target (\w+)", assembly, re.MULTILINE)
     if ptxas is None or chip is None:
         return {}
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernels.ptx"
         source.write_text(assembly)
         command = [ptxas, f"-arch={chip.group(1)}", "-v", str(source), "-o", str(Path(folder) / "kernels.cubin")]

@@ -19,6 +19,7 @@ from pathlib import Path  # noqa: E402
 import click  # noqa: E402
 
 from lispgpt import __version__  # noqa: E402
+from lispgpt.base.asked import ending_in_order  # noqa: E402
 from lispgpt.base.bugs import summary, write_report  # noqa: E402
 from lispgpt.base.errors import UserError, visible  # noqa: E402
 from lispgpt.base.machine import complaint  # noqa: E402
@@ -98,7 +99,8 @@ def main(arguments: list[str] | None = None) -> None:
     _keep_to_tmpdir()
     tell_warnings()
     try:
-        code = main_group.main(arguments, "lispgpt", standalone_mode=False)
+        with ending_in_order():
+            code = main_group.main(arguments, "lispgpt", standalone_mode=False)
     except UserError as error:
         code = _complain(error.render(), 1)
     except click.ClickException as error:

@@ -191,7 +191,7 @@ def cubin(ptxas: str, ptx: bytes, chip: str) -> bytes:
 
     Without its lines, which would bring all of PTX's text with them: those are for what compiles PTX anew.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
         source.write_bytes(ptx)
         command = [ptxas, f"-arch={chip}", str(source), "-o", str(target), "--suppress-debug-info"]

@@ -76,7 +76,7 @@ class Cpu(Target):
         tool = shutil.which("llvm-objdump") or shutil.which("objdump")
         if tool is None:
             raise UserError("--emit asm for a CPU needs llvm-objdump or objdump: install the package llvm or binutils")
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.code_name
             path.write_bytes(shared_object([self.serialize(module)]))
             command = [tool, "-d", "--no-show-raw-insn", str(path)]

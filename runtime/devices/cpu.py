@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base import scratch
 from lispgpt.base.errors import UserError
 from lispgpt.base.host import cpu_name, may_use_tiles, memory
 from lispgpt.runtime.devices.base import CLOSED
@@ -108,7 +109,7 @@ class CpuDevice(HostMemory):
                 "the artifact's kernels use AMX, and the system does not let this process: "
                 "compile for a CPU without it (--target cpu:x86-64-v4)"
             )
-        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        with scratch.used() as own, tempfile.NamedTemporaryFile(suffix=".so", dir=own) as file:
             file.write(code)
             file.flush()
             try:

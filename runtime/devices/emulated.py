@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base import scratch
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.global_memory import Argument
@@ -45,7 +46,7 @@ class EmulatedDevice(HipDevice):
         if problem is not None:
             raise UserError(problem)
         self._tracer = Tracer(trace, write) if trace else None
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch.used() as own, tempfile.TemporaryDirectory(dir=own) as folder:
             try:
                 self._stand_in = StandIn(chip, Path(folder), self._tracer)
             except NotModelled as error:
