@@ -29,7 +29,7 @@ ARROWS = {
     "api": {"base", "compiler", "execution", "runtime"},
     "checking": {"base", "compiler", "execution", "runtime"},
     "editor": {"base", "compiler", "ir", "language", "reference"},
-    "reference": {"base", "language", "passes", "pipelines", "runtime"},
+    "reference": {"base", "compiler", "ir", "language", "passes", "pipelines", "runtime"},
     "bench": {"base", "execution", "passes", "runtime"},
     "training": {"base", "compiler", "execution", "runtime"},
     "chat": {"base", "runtime"},

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
+import click
+import numpy as np
 import pytest
+import seeded
+from click.core import ParameterSource
 
+import lispgpt
+import lispgpt.runtime.devices
 from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source
+from lispgpt.cli.command_examples import LINES, OWN, VALUES
 from lispgpt.cli.doc import entries, shown
-from lispgpt.cli.main import COMMANDS
+from lispgpt.cli.main import COMMANDS, main, main_group
 from lispgpt.cli.repl import Session
+from lispgpt.compiler.driver import Observer, Request, emit
+from lispgpt.compiler.schedules import WORDS
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.ir.tile_dialect import ARITIES
 from lispgpt.language.model.table import Model
 from lispgpt.language.program import LANGUAGE
 from lispgpt.language.reader.reader import read
@@ -41,9 +57,27 @@ def test_every_name_has_an_entry() -> None:
     stems = [path.stem.replace("_", "-") for path in FOLDER.rglob("*.py")]
     assert names_of("pass") == {stem for stem in stems if find_pass(stem)}
     assert names_of("target") == {str(chip) for chips in CHIPS.values() for chip in chips.values()} | set(CHIPS)
-    assert names_of("device") == {f"device {kind}" for kind in device_kinds()}
-    assert {f"lispgpt {name}" for name in COMMANDS} <= names_of("command")
-    assert names_of("flag") and set(KINDS) == set(TITLES)
+    devices = {f"device {kind}" for kind in device_kinds()} | {"device emulated"}
+    assert names_of("device") == devices
+    assert names_of("tile") == {f"op tile.{name}" for name in ARITIES} | set(WORDS)
+    assert names_of("command") == set(commands())
+    flags = {(name, max(p.opts, key=len)) for name, command in commands().items() for p in options_of(command)}
+    assert names_of("flag") == {" ".join(flag) for flag in flags}
+    assert set(KINDS) == set(TITLES)
+
+
+def commands() -> dict[str, click.Command]:
+    """All there are, those of a command of commands too."""
+    found: dict[str, click.Command] = {}
+    for name, (module, attribute, _) in COMMANDS.items():
+        found[f"lispgpt {name}"] = command = getattr(import_module(module), attribute)
+        if isinstance(command, click.Group):
+            found |= {f"lispgpt {name} {inner}": each for inner, each in command.commands.items()}
+    return found
+
+
+def options_of(command: click.Command) -> list[click.Option]:
+    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
 
 
 def test_every_entry_has_what_entries_have() -> None:
@@ -54,6 +88,14 @@ def test_every_entry_has_what_entries_have() -> None:
 def test_what_is_said_of_names_is_said_of_names_that_are_there() -> None:
     assert set(said_in("forms.md")) <= names_of("form")
     assert set(said_in("library.md")) <= names_of("library")
+    assert set(said_in("tile.md")) == set(WORDS)
+    lines = set(LINES) | {f"{name} {flag}" for name, command in commands().items() for flag in flags_of(command)}
+    assert set(OWN) | set(LINES) <= lines and set(LINES) == set(commands())
+    assert set(VALUES) <= {flag for command in commands().values() for flag in flags_of(command)}
+
+
+def flags_of(command: click.Command) -> list[str]:
+    return [max(option.opts, key=len) for option in options_of(command)]
 
 
 @pytest.mark.parametrize("said", EXAMPLES, ids=[said.names[0] for said in EXAMPLES])
@@ -87,8 +129,152 @@ def test_examples_of_passes_and_targets_are_understood() -> None:
         (form,) = read(Source(entry.name, entry.example))
         call, found = pass_call(form), find_pass(entry.name)
         assert found is not None and make_pass(found, dict(call.options)).name == call.name == entry.name
+        told = inspect.getdoc(found) or ""
+        for option in fields(found):
+            said = re.search(rf"\b{option.name.replace('_', '[-_]')}\b", told)
+            assert said, f"{entry.name} does not say what {option.name} is"
     for entry in of_kind("target"):
-        assert find_target(entry.example.split()[-1])
+        assert find_target(entry.example.split()[4])
+
+
+@pytest.mark.parametrize("entry", [e for e in entries() if e.kind in ("command", "flag")], ids=lambda entry: entry.name)
+def test_examples_of_commands_and_flags_are_understood(entry: Entry) -> None:
+    """Each is a command line that names what it is an example of, with values that its options take."""
+    words = shlex.split(entry.example)
+    context, command = click.Context(main_group), main_group
+    given: list[str] = words[1:]
+    while isinstance(command, click.Group):
+        name = given.pop(0)
+        command = command.get_command(context, name)
+        assert command is not None, name
+    parsed = command.make_context("lispgpt", given, obj={"environment": {}, "started": 0.0})
+    if entry.kind == "flag":
+        flag = entry.name.rpartition(" ")[2]
+        (option,) = (option for option in options_of(command) if flag in option.opts)
+        assert parsed.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        assert set(words[words.index(flag) :]) and words.count(flag) == 1
+
+
+RUN_SLOWLY = (
+    "run",
+    "compile",
+    "evaluate",
+    "train",
+    "checkpoint",
+    "tokenizer",
+    "opt",
+    "sign",
+    "chat",
+    "doc",
+    "fmt",
+    "plot",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with what the examples of commands name."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    page = (ROOT / "lispgpt" / "reference" / "guide" / "15-first-schedule.md").read_text()
+    for block in re.findall(r"^```lisp\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        (folder / block.split()[1]).write_text(block)
+    shutil.copy(ROOT / "passes" / "pipelines" / "cpu.lisp", folder / "mine.lisp")
+    (folder / "mine.jinja").write_text("{{ messages[-1].content }}")
+    rng = seeded.rng()
+    for name, shape in (("x", (2, 784)), ("a", (96, 64)), ("b", (80, 64))):
+        np.save(folder / f"{name}.npy", rng.standard_normal(shape, np.float32))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("LISPGPT_CACHE", str(folder / "cache"))
+        for line in (
+            "checkpoint make classes.safetensors --for examples/classifier.lisp",
+            "compile examples/classifier.lisp -o classifier.lgpt --dump-dir dumps",
+            "sign --make-key mine.pem",
+        ):
+            done(line)
+        yield folder
+
+
+def done(line: str) -> None:
+    """Run a command line, which has to end well."""
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    assert ended.value.code == 0, line
+
+
+def test_some_examples_of_flags_run(place: Path) -> None:
+    """Others each time; all of them with --slow."""
+    quick = [e for e in of_kind("flag") if e.name.split()[1] in ("run", "checkpoint", "doc", "fmt")]
+    for number in seeded.rng().permutation(len(quick))[:3]:
+        done(quick[number].example.removeprefix("lispgpt "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUN_SLOWLY)
+def test_examples_of_flags_run(command: str, place: Path) -> None:
+    """Run it after a change of lispgpt/cli/."""
+    if command in ("chat", "plot", "tokenizer"):
+        prepare(command, place)
+    for entry in of_kind("flag") + of_kind("command"):
+        if entry.name.split()[1] == command:
+            if command in ("train", "sign"):
+                forget(entry, place)
+            done(entry.example.removeprefix("lispgpt "))
+
+
+def prepare(command: str, place: Path) -> None:
+    """Make what the examples of a command take."""
+    austen = "examples/models/austen"
+    lines = {
+        "chat": [f"compile examples/gpt2_generate.lisp --checkpoint {austen} -o austen.lgpt"],
+        "plot": ["" if (place / "runs").exists() else of_name("lispgpt train").example.removeprefix("lispgpt ")],
+        "tokenizer": [f"tokenizer encode examples/texts --tokenizer {austen}/tokenizer.json -o tokens.bin"],
+    }
+    (place / "talk.json").write_text('[{"role": "user", "content": "My dear"}]')
+    for line in filter(None, lines[command]):
+        done(line)
+
+
+def forget(entry: Entry, place: Path) -> None:
+    """Remove what the example makes, which would be in its way."""
+    if "--resume" not in entry.name:
+        shutil.rmtree(place / "runs", ignore_errors=True)
+    if entry.name.endswith("--make-key"):
+        (place / "mine.pem").unlink()
+
+
+def of_name(name: str) -> Entry:
+    return next(entry for entry in entries() if entry.name == name)
+
+
+@pytest.mark.parametrize("name", [e.name for e in entries() if e.kind == "device"])
+def test_examples_of_devices_run_or_say_what_is_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    try:
+        opened = eval(of_name(name).example, {"lispgpt": lispgpt})
+    except UserError as error:
+        assert name in ("device rocm", "device cuda") and re.search("GPU|package|driver", error.message)
+    else:
+        opened.close()
+
+
+SHOWN = {"rocm:gfx1151": "mine", "cuda:sm_80": "ahead", "cuda:sm_90a": "ahead"}
+PRODUCT = "(require nn)\n(entry product [(a [128 256] bf16) (b [128 256] bf16)] (matmul-transposed a b))\n"
+
+
+@pytest.mark.parametrize("target", SHOWN)
+def test_examples_of_schedules_are_taken_and_become_the_ops_that_are_shown(target: str, tmp_path: Path) -> None:
+    example = next(
+        said.example for said in said_in("tile.md").values() if f"(schedule {SHOWN[target]} " in said.example
+    )
+    (tmp_path / "product.lisp").write_text(PRODUCT + example)
+    shown: list[str] = []
+    observer = Observer(print_after=("choose-tiles",), show=shown.append)
+    emit(Request(tmp_path / "product.lisp", target), "schedule", observer)
+    for entry in of_kind("tile"):
+        if entry.name.startswith("op ") and f"--target {target} " in entry.example:
+            assert f'"{entry.name.removeprefix("op ")}"' in "".join(shown), entry.name
 
 
 def test_a_name_a_flag_and_words_are_found() -> None:

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import click
 
+from lispgpt.cli.command_examples import example_of
 from lispgpt.cli.main import COMMANDS
 from lispgpt.cli.options import PATH
 from lispgpt.cli.terminal import echo
-from lispgpt.reference import language, machinery
+from lispgpt.reference import language, machinery, tiles
 from lispgpt.reference.entry import KINDS, Entry, apropos, find
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
     """All that there is."""
-    every = (language.forms, language.library, machinery.passes, machinery.targets, machinery.devices, commands)
+    behind = (machinery.passes, machinery.targets, machinery.devices)
+    every = (language.forms, language.library, tiles.words, tiles.ops, *behind, commands)
     return tuple(entry for kind in every for entry in kind())
 
 
@@ -42,7 +44,7 @@ def _of_command(name: str, command: click.Command, summary: str) -> Entry:
     text = "\n\n".join(part for part in (summary, " ".join((command.help or "").split())) if part)
     flags = tuple(f"{name} {max(p.opts, key=len)}" for p in command.params if isinstance(p, click.Option))
     return Entry(
-        name, "command", " ".join([name, *_arguments(command), "[OPTIONS]"]), text, f"{name} --help", related=flags
+        name, "command", " ".join([name, *_arguments(command), "[OPTIONS]"]), text, example_of(name), related=flags
     )
 
 
@@ -54,7 +56,7 @@ def _flags(name: str, command: click.Command) -> Iterator[Entry]:
         value = "" if option.is_flag or option.count else f" {option.make_metavar(click.Context(command))}"
         text = " ".join((option.help or "").split())
         signature = f"{' or '.join(option.opts)}{value}"
-        example = " ".join([name, *_arguments(command), f"{flag}{value}"])
+        example = example_of(name, flag, not value)
         yield Entry(f"{name} {flag}", "flag", signature, text, example, "", (name,))
 
 

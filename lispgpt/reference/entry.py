@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
 
-KINDS = ("form", "library", "pass", "target", "device", "command", "flag")
+KINDS = ("form", "library", "tile", "pass", "target", "device", "command", "flag")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -13,7 +14,15 @@ from lispgpt.passes import base
 from lispgpt.passes.targets import CHIPS
 from lispgpt.pipelines.pipeline_file import PIPELINES
 from lispgpt.reference.entry import Entry
-from lispgpt.runtime.devices import device_kinds, device_module
+from lispgpt.runtime import devices as devices_of_package
+from lispgpt.runtime.devices import device_kinds
+
+COMPILE = "lispgpt compile examples/recurrence.lisp --target {} -o recurrence.lgpt"
+LOAD = 'lispgpt.load("examples/recurrence.lisp", target="{}")'
+OPEN = 'lispgpt.runtime.devices.open_device("null")'
+DEVICES = Path(devices_of_package.__file__ or "").parent
+EMULATED = "emulated"
+"""A device that runs another kind's artifacts."""
 
 
 def passes() -> Iterator[Entry]:
@@ -51,17 +60,16 @@ def targets() -> Iterator[Entry]:
     for kind, chips in CHIPS.items():
         first = next(iter(chips.values()))
         about = inspect.getdoc(sys.modules[type(first).__module__]) or kind
-        yield Entry(kind, "target", f"--target {kind}", about, f"lispgpt compile tiny.lisp --target {kind}")
+        yield Entry(kind, "target", f"--target {kind}", about, COMPILE.format(kind))
         for chip in chips.values():
             if str(chip) != kind:
-                command = f"lispgpt compile tiny.lisp --target {chip}"
-                yield Entry(str(chip), "target", f"--target {chip}", f"{chip.describe()}.", command)
+                yield Entry(str(chip), "target", f"--target {chip}", f"{chip.describe()}.", COMPILE.format(chip))
 
 
 def devices() -> Iterator[Entry]:
     """One for each file of `runtime/devices` that opens a device."""
-    for kind in device_kinds():
-        module = device_module(kind)
-        text = inspect.getdoc(module) or ""
-        example = f'lispgpt.load("tiny.lisp", target="{kind}")'
-        yield Entry(f"device {kind}", "device", f'target="{kind}"', text, example, f"runtime/devices/{kind}.py")
+    for kind in [*device_kinds(), EMULATED]:
+        text = ast.get_docstring(ast.parse((DEVICES / f"{kind}.py").read_text(encoding="utf-8"))) or ""
+        target = f"{kind}:gfx1151" if kind == EMULATED else kind
+        example = OPEN if kind == "null" else LOAD.format(target)
+        yield Entry(f"device {kind}", "device", f'target="{target}"', text, example, f"runtime/devices/{kind}.py")

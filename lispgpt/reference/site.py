@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent
 TITLES = {
     "form": "Forms and built-in functions",
     "library": "The library",
+    "tile": "Tile programs",
     "pass": "Passes",
     "target": "Targets",
     "device": "Devices",

@@ -55,8 +55,9 @@ WHOLE_OUTPUTS = 512
 @dataclass(frozen=True)
 class ScheduleContractions(Pass):
     """outputs, rows: columns and rows in a block, and outer_rows rows where sums are vectors of columns; rows_tile,
-    outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
-    fewest rows for which an operand's vectors are first put side by side, and transposed_rows those for which columns
+    outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row;
+    depth_unroll: elements of what is summed that a loop over a tile takes at once.  packed_rows: the fewest rows for
+    which an operand's vectors are first put side by side, and transposed_rows those for which columns
     that lie apart are, transposed_outputs of them; most_rows: in a block of either, as far as cores have enough blocks.
     dot_product_rows: the fewest rows and columns for instructions that multiply pairs, and panel_bytes what is packed
     for them at once.  parts: bf16 numbers that an f32 one is split into where the other operand is shorter: two keep

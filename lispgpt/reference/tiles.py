@@ -1,0 +1,44 @@
+"""Entries of tile programs: the words that schedules are written with, and the ops that they become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lispgpt.compiler.schedules import WORDS
+from lispgpt.ir.tile_dialect import ARITIES
+from lispgpt.passes import tile
+from lispgpt.reference.entry import Entry
+from lispgpt.reference.pages import said_in
+
+PLACE = "passes/tile/__init__.py"
+SHOW = "lispgpt compile product.lisp --target {} --print-ir-after choose-tiles"
+SHOWN_FOR = {
+    **dict.fromkeys(("fill", "wait", "member", "ring", "drain", "add_parts"), "cuda:sm_80"),
+    **dict.fromkeys(("role", "release"), "cuda:sm_90a"),
+}
+"""For which chip an op is what a schedule becomes; others are for every chip."""
+
+
+def words() -> Iterator[Entry]:
+    """One for each word of schedules."""
+    said = said_in("tile.md")
+    for name in WORDS:
+        about = said.get(name)
+        text, example = (about.text, about.example) if about else ("", "")
+        written = re.search(rf"\({re.escape(name)}[ )][^`]*", text)
+        related = tuple(other for other in about.names if other != name) if about else ()
+        signature = written.group() if written else f"({name} p)"
+        yield Entry(name, "tile", signature, text, example, "compiler/schedules.py", related)
+
+
+def ops() -> Iterator[Entry]:
+    """One for each op of the dialect."""
+    page = re.search(r"\*\*Ops\*\*\n\n(.*?)\n\n\S", tile.__doc__ or "", re.DOTALL)
+    said = re.split(r"^    (?=tile\.)", page.group(1) if page else "", flags=re.MULTILINE)
+    lines = {line.split()[0].rstrip(":").removeprefix("tile."): " ".join(line.split()) for line in said if line.strip()}
+    for name, (takes, gives) in ARITIES.items():
+        signature = f"{gives} = tile.{name} {takes}" if gives else f"tile.{name} {takes}"
+        example = SHOW.format(SHOWN_FOR.get(name, "rocm:gfx1151"))
+        others = tuple(f"op tile.{other}" for other in ARITIES if set(ARITIES[other][0].split()) & set(gives.split()))
+        yield Entry(f"op tile.{name}", "tile", signature.strip(), lines.get(name, ""), example, PLACE, others)
