@@ -56,6 +56,15 @@ def test_the_first_pass_counts(
     assert capsys.readouterr().out.strip() == "2 : i64"
 
 
+def test_the_first_schedule_is_right_on_the_emulator(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (used,) = blocks(TEXTS["first-schedule"], "python")
+    monkeypatch.chdir(place)
+    exec(used, {})
+    assert capsys.readouterr().out.strip() == "(96, 80) True"
+
+
 def test_pages_begin_with_a_title_and_have_lines_that_can_be_read() -> None:
     for name, text in TEXTS.items():
         assert re.match(r"# \w", text), name
