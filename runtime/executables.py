@@ -15,6 +15,7 @@ from lispgpt.runtime.collectives.beside import prepare
 from lispgpt.runtime.devices.base import READ_LATER_BYTES, Device
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.plan import Buffer, Entry
+from lispgpt.runtime.plan.steps import Launch
 
 ROW_ALIGNMENT = 256
 LONG_STEP = 1 << 30
@@ -69,7 +70,7 @@ class Executables:
         def launches(entry: Entry) -> Any:
             return self._device.prepare(entry, self._buffers)
 
-        if len(entry.launches) == len(entry.steps):
+        if not entry.together:
             return launches(entry)
         if (engine := self._engine) is None:
             raise UserError(f"entry {entry.label} is for several devices, and this session has one alone")
@@ -80,7 +81,7 @@ class Executables:
         declared = self._declared[entry.results[result]]
         row = -(-max(declared.nbytes, 1) // ROW_ALIGNMENT) * ROW_ALIGNMENT
         runs = min(most, self._device.most_runs, READ_LATER_BYTES // row)
-        if runs < 2 or entry.repeats is not None or len(entry.launches) != len(entry.steps):
+        if runs < 2 or entry.repeats is not None or not all(isinstance(step, Launch) for step in entry.steps):
             return None
         key = id(entry), result, runs
         if key not in self._several:

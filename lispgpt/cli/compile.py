@@ -80,7 +80,7 @@ def compile_(
     artifact.save(path)
     remember(cache_folder(click.get_current_context().obj["environment"]), artifact)
     own = f" and {sum(map(len, artifact.objects)):,} for the chip itself" if artifact.objects else ""
-    launches = max((len(e.launches) for e in artifact.plan.entries), default=0)
+    launches = max((len(e.first_launches) for e in artifact.plan.entries), default=0)
     say(
         f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "
         f"{len(artifact.code):,} bytes of code{own}, in {time.monotonic() - started:.2f} s",

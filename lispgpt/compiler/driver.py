@@ -154,7 +154,7 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
         made = make_code(program.module, rest, target)
     if made.problem:
         print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)
-    launches = {launch.kernel: launch for entry in parsed.every for launch in entry.launches}
+    launches = {launch.kernel: launch for entry in parsed.every for launch in entry.first_launches}
     kernels = {
         name: {**launch.facts(), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
         for name, launch in launches.items()

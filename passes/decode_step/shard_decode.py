@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.ir import build as b
-from lispgpt.ir.collectives import collective_functions
+from lispgpt.ir.loops import functions_without_body
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.places import together
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
@@ -74,7 +74,7 @@ class ShardDecode(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never" or target.copies is None or not target.intrinsics:
             return
-        functions = {symbol_of(kernel): kernel for kernel in kernel_functions(module)} | collective_functions(module)
+        functions = {symbol_of(kernel): kernel for kernel in kernel_functions(module)} | functions_without_body(module)
         for entry in entry_functions(module):
             names = strings(entry.attributes["arguments"])
             if "repeatable" not in entry.attributes or "input:tokens" not in names:

@@ -11,7 +11,7 @@ from lispgpt.base.access import READ
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of
 from lispgpt.ir.build import Index
-from lispgpt.ir.collectives import collective_functions
+from lispgpt.ir.loops import functions_without_body
 from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import (
     callee_of,
@@ -104,7 +104,7 @@ def constant_arguments(module: ir.Module) -> Callable[[ir.Operation], set[ir.Val
 def _fixed_numbers(module: ir.Module) -> dict[str, set[int]]:
     """For each function that is called, which arguments are weights, made of these, or inputs, unwritten, in all calls:
     what makes something of weights has run before the entries that read it."""
-    called = {symbol_of(k): k for k in kernel_functions(module)} | collective_functions(module)
+    called = {symbol_of(k): k for k in kernel_functions(module)} | functions_without_body(module)
     access = {name: access_of(function) for name, function in called.items()}
     fixed: dict[str, set[int]] = {}
     for entry in entry_functions(module):

@@ -24,6 +24,7 @@ from __future__ import annotations
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import REDUCING, collective_functions, collective_of, to_memory
+from lispgpt.ir.loops import loop_functions, loop_to_memory
 from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import (
     VIEWS,
@@ -53,6 +54,8 @@ class DestinationPassing(Pass):
             rewrite_kernel(kernel)
         for name, collective in collective_functions(module).items():
             tied[name] = to_memory(collective, memref_of)
+        for name, loop in loop_functions(module).items():
+            tied[name] = loop_to_memory(loop, memref_of)
         for entry in entry_functions(module):
             _Entry(entry, module).rewrite(tied)
 

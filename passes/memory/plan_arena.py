@@ -11,7 +11,8 @@ What devices do together goes on beside the kernels behind it: its memory is fre
 
 Requires: what destination-passing ensures.
 Ensures: no allocation is left in an entry, whose last argument is "arena:arena".  Every entry's arena has the same
-size, so that they can share one.  Offsets are multiples of `alignment` bytes.
+size, so that they can share one; that of a loop's rounds is a part of it, the last operand of the loop's call.
+Offsets are multiples of `alignment` bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from dataclasses import dataclass
 
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import collective_functions, collective_of
+from lispgpt.ir.loops import give_scratch, loop_facts, loop_functions
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, entry_functions, operations
+from lispgpt.ir.structure import defining_op, entry_functions, operations, symbol_of
 from lispgpt.passes.base import Pass
-from lispgpt.passes.memory.kernel_buffers import add_argument, byte_size
+from lispgpt.passes.kernels.kernel import calls_of
+from lispgpt.passes.memory.kernel_buffers import add_argument, byte_array, byte_size
 from lispgpt.passes.states import NO_ARENA, PLACED
 
 
@@ -35,12 +38,28 @@ class PlanArena(Pass):
     alignment: int = 256
 
     def run(self, module: ir.Module, target: object) -> None:
-        entries = entry_functions(module)
+        for entry in entry_functions(module):
+            if "rounds" in entry.attributes:
+                _inside_of_a_loop(module, entry, self.alignment)
+        entries = [entry for entry in entry_functions(module) if "rounds" not in entry.attributes]
         known = collective_functions(module)
         layouts = [_layout(entry, self.alignment, known) for entry in entries]
         size = max((size for _, size in layouts), default=0)
         for entry, (offsets, _) in zip(entries, layouts, strict=True):
             _rewrite(entry, offsets, max(size, self.alignment))
+
+
+def _inside_of_a_loop(module: ir.Module, body: ir.Operation, alignment: int) -> None:
+    """Have the rounds of a loop work in memory that its call gets from the entry around it."""
+    offsets, size = _layout(body, alignment, collective_functions(module))
+    _rewrite(body, offsets, max(size, alignment))
+    (loop,) = (f for f in loop_functions(module).values() if loop_facts(f).body == symbol_of(body))
+    memory = byte_array(max(size, alignment))
+    give_scratch(loop, memory)
+    for call in calls_of(module, loop):
+        with ir.InsertionPoint(call), call.location:
+            b.call(symbol_of(loop), [*call.operands, b.allocated(memory)])
+        call.erase()
 
 
 def _layout(entry: ir.Operation, alignment: int, known: dict[str, ir.Operation]) -> tuple[dict[ir.Operation, int], int]:

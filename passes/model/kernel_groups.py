@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.ir.combiners import combiner_of
+from lispgpt.ir.loops import is_loop_call
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     VIEWS,
@@ -152,6 +153,8 @@ def root_kind(op: ir.Operation) -> str:
         return "scatter"
     if is_collective(op):
         return "collective"
+    if is_loop_call(op):
+        return "loop"
     return "cache-write" if is_cache_write(op) and is_written_in_place(op) else "generic"
 
 

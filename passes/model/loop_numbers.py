@@ -19,11 +19,14 @@ from lispgpt.ir.structure import operations
 LOOPS = ("scf.for", "scf.while", "scf.if")
 
 
-def put_numbers_in_tensors(entry: ir.Operation) -> None:
-    """Rewrite every loop and branch of an entry's own block that gives a number which something uses."""
+def put_numbers_in_tensors(entry: ir.Operation, every: bool = False) -> None:
+    """Rewrite every loop and branch of an entry's own block that gives a number which something uses.  every: counted
+    loops that carry any."""
     for op in operations(entry.regions[0].blocks[0]):
         if op.name in LOOPS:
-            used = [i for i, r in enumerate(op.results) if not isinstance(r.type, ir.RankedTensorType) and list(r.uses)]
+            used = [i for i, r in enumerate(op.results) if not isinstance(r.type, ir.RankedTensorType)]
+            if not every or op.name != "scf.for":
+                used = [i for i in used if list(op.results[i].uses)]
             tensors = any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
             if used and (op.name != "scf.if" or tensors):
                 _rewrite(op, used)

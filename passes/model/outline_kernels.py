@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import declare_collective, operation_of
-from lispgpt.ir.linalg_ops import elementwise_copy
+from lispgpt.ir.loops import loop_functions
 from lispgpt.ir.mlir import create_op, ir, numbers
 from lispgpt.ir.places import place_of, placed, together
 from lispgpt.ir.structure import (
-    RESHAPES,
+    callee_of,
     captured_values,
     clone_with,
     defining_op,
@@ -38,8 +38,6 @@ from lispgpt.ir.structure import (
     operations,
     retype,
     shape_of,
-    strings,
-    viewed,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.column_sums import column_sum
@@ -48,10 +46,10 @@ from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.long_chains import cut_views
 from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
+from lispgpt.passes.model.own_memory import compute_views, is_entry_view
 from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.model.row_moments import BESIDE
-from lispgpt.passes.recognise.cache_writes import is_scatter
-from lispgpt.passes.recognise.placements import is_placement, is_same_slice, lies_together, starts_aligned
+from lispgpt.passes.recognise.placements import is_placement
 from lispgpt.passes.states import NOT_OUTLINED, UNPLACED
 from lispgpt.passes.targets import Gpu
 
@@ -74,12 +72,13 @@ class OutlineKernels(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         kernels, cores = _Kernels(module), getattr(target, "cores", 0)
         warpgroups = isinstance(target, Gpu) and target.warpgroup is not None and target.copies is not None
+        loops = loop_functions(module)
         for entry in entry_functions(module):
             _drop_unread(entry)
             put_numbers_in_tensors(entry)
             _share_constants(entry)
             cut_views(entry)
-            _compute_views(entry)
+            compute_views(entry, loops)
             ops = operations(entry.regions[0].blocks[0])
             placements = {op for op in ops if is_placement(op)}
             groups = group_ops(ops, placements, self.column_sums * cores, self.cached_rows if warpgroups else 0)
@@ -114,34 +113,6 @@ def _share_constants(entry: ir.Operation) -> None:
                 known[key] = op.clone().results[0]
         op.results[0].replace_all_uses_with(known[key])
         op.erase()
-
-
-def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
-    with ir.InsertionPoint(before), before.location:
-        return elementwise_copy(value)
-
-
-def _compute_views(entry: ir.Operation) -> None:
-    """Give a kernel something to run where a result, or what goes into a state, is only a view or a constant, and a
-    scatter memory of its own to change."""
-    ops = operations(entry.regions[0].blocks[0])
-    names, results = strings(entry.attributes["arguments"]), strings(entry.attributes["results"])
-    arguments = list(entry.regions[0].blocks[0].arguments)
-    for op in ops:
-        if is_placement(op):
-            taken = defining_op(op.operands[0])
-            unchanged = taken is not None and is_same_slice(taken, op) and taken.operands[0] == op.operands[1]
-            if not unchanged and (taken is None or is_inline(taken)):
-                op.operands[0] = _identity(op.operands[0], op)
-        elif is_scatter(op):
-            start = defining_op(op.operands[3])
-            if start is None or is_inline(start) or is_placement(start) or len(list(op.operands[3].uses)) > 1:
-                op.operands[3] = _identity(op.operands[3], op)
-    for i, (name, value) in enumerate(zip(results, ops[-1].operands, strict=True)):
-        op = defining_op(value)
-        own = op is None and names[arguments.index(value)] == name
-        if not own and (op is None or is_inline(op)):
-            ops[-1].operands[i] = _identity(value, ops[-1])
 
 
 class _Kernels:
@@ -206,6 +177,9 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, 
         if group.kind == "collective":
             results = list(group.ops[0].results)
             symbol, arguments = kernels.collective(group.ops[0]), list(group.ops[0].operands)
+        elif group.kind == "loop":
+            results = list(group.ops[0].results)
+            symbol, arguments = callee_of(group.ops[0]), list(group.ops[0].operands)
         else:
             symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
         with ir.InsertionPoint(terminator), together(group.ops):
@@ -236,7 +210,7 @@ def _build_kernel(
         if value in mapping:
             return mapping[value]
         op = defining_op(value)
-        if op is None or not is_inline(op) or _is_entry_view(op):
+        if op is None or not is_inline(op) or is_entry_view(op):
             mapping[value] = body.add_argument(value.type, ir.Location.unknown())
             arguments.append(value)
         else:
@@ -274,27 +248,3 @@ def _build_kernel(
     extents = shape_of(named[-1] if group.kind != "attention" else group.ops[-1].results[0])
     stem = "_".join([group.kind.replace("-", "_"), *(["x".join(map(str, extents))] if extents else [])])
     return kernels.add(region_owner, stem), arguments
-
-
-def _is_entry_view(op: ir.Operation) -> bool:
-    """Whether the op is a slice that is only an offset, at which vectors are aligned, of an entry's argument, or some
-    rows of one or of what another kernel makes: one kernel then does for all of them."""
-    if op.name != "tensor.extract_slice" or len(op.operands) != 1:
-        return False
-    whole = op.operands[0]
-    source = defining_op(whole)
-    if source is not None and not is_placement(source) and not (_takes_rows(op) and _is_in_memory(whole)):
-        return False
-    return lies_together(op, whole) and starts_aligned(op, whole)
-
-
-def _takes_rows(op: ir.Operation) -> bool:
-    """Whether a slice has the whole of each dimension but the first, and several rows of that."""
-    shape, whole = shape_of(op.results[0]), shape_of(op.operands[0])
-    return len(shape) == len(whole) and shape[1:] == whole[1:] and shape[0] > 1
-
-
-def _is_in_memory(value: ir.Value) -> bool:
-    """Whether a value, or what it is a reshape of, is an entry's argument or what a kernel makes."""
-    op = defining_op(viewed(value, RESHAPES))
-    return op is None or not is_inline(op)

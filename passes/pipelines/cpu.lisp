@@ -6,6 +6,7 @@
     (pass bound-inputs)               ; what inputs may be by which rows are read
     (pass divide-batch {:devices 1})  ; `--devices` sets it
     (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
+    (pass outline-loops)              ; the rounds of loops over tensors, once for all of them
     (pass cse)
     (pass hoist-slices)               ; what is read of a slice alone is made for it alone
     (pass contract-products)

@@ -18,13 +18,11 @@ import json
 from typing import Any
 
 from lispgpt.base.errors import InternalError, UserError
-from lispgpt.ir.access import access_of, check_access
-from lispgpt.ir.collectives import collective_functions
+from lispgpt.ir.access import check_access
+from lispgpt.ir.loops import functions_without_body
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.places import forms_of, name_of
+from lispgpt.ir.places import name_of
 from lispgpt.ir.structure import (
-    callee_of,
-    defining_op,
     entry_functions,
     integers,
     kernel_functions,
@@ -36,10 +34,10 @@ from lispgpt.ir.structure import (
 from lispgpt.ir.tensor_maps import map_facts
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import refusals
-from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.model.make_weights import MAKES
 from lispgpt.passes.model.weight_recipes import MADE
+from lispgpt.passes.plan.entry_steps import Called
 from lispgpt.passes.plan.packings import packing_facts
 from lispgpt.passes.states import CALLS_VIEWS, IN_ARENA
 
@@ -55,20 +53,25 @@ class EmitPlan(Pass):
         if any(op.name == "llvm.mlir.global" and symbol_of(op) == PLAN_SYMBOL for op in operations(module.body)):
             raise UserError("the plan is written down already: the pipeline has emit-plan twice")
         kernels = {symbol_of(k): k for k in kernel_functions(module)}
-        collectives = collective_functions(module)
+        others = functions_without_body(module)
+        called = Called(kernels | others, {})
         buffers: dict[str, dict[str, Any]] = {}
         entries, making, forms = [], None, list[list[tuple[str, ...]]]()
         for kernel in kernels.values():
             check_access(kernel)
         for entry in entry_functions(module):
-            steps = _entry(entry, kernels | collectives, buffers)
+            if "rounds" in entry.attributes:
+                called.rounds[symbol_of(entry)] = called.body(entry)
+                entry.erase()
+                continue
+            steps = _entry(entry, called, buffers)
             if MAKES in entry.attributes:
                 making = steps
             else:
                 entries.append(steps)
-            forms.insert(len(entries) - (making is None), [forms_of(call.location) for call in _calls(entry)])
+            forms.insert(len(entries) - (making is None), called.forms(entry))
             entry.erase()
-        for group in [*collectives.values(), *(op for op in operations(module.body) if op.name == "shard.grid")]:
+        for group in [*others.values(), *(op for op in operations(module.body) if op.name == "shard.grid")]:
             group.erase()
         facts = {name: _facts(kernel) for name, kernel in kernels.items()}
         plan = {"buffers": list(buffers.values()), "entries": entries, "kernels": facts}
@@ -100,10 +103,16 @@ def _add_forms(plan: dict[str, Any], forms: list[list[list[str]]]) -> None:
     numbers: dict[str, int] = {}
     entries = [*plan["entries"], *([plan["making"]] if "making" in plan else [])]
     for entry, of_entry in zip(entries, forms, strict=False):
-        for step, own in zip(entry["steps"], of_entry, strict=True):
-            if step["kind"] == "launch":
-                step["forms"] = [numbers.setdefault(form, len(numbers)) for form in own]
+        _number_forms(entry["steps"], of_entry, numbers)
     plan["forms"] = list(numbers)
+
+
+def _number_forms(steps: list[dict[str, Any]], forms: list[Any], numbers: dict[str, int]) -> None:
+    for step, own in zip(steps, forms, strict=True):
+        if step["kind"] == "launch":
+            step["forms"] = [numbers.setdefault(form, len(numbers)) for form in own]
+        elif step["kind"] == "loop":
+            _number_forms(step["steps"], own, numbers)
 
 
 def _facts(kernel: ir.Operation) -> dict[str, Any]:
@@ -134,7 +143,7 @@ def _uses_matrices(kernel: ir.Operation) -> bool:
     return False
 
 
-def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any]]) -> dict[str, Any]:
     symbol = symbol_of(entry)
     names: list[str] = []
     ports: dict[str, dict[str, str]] = {"input": {}, "result": {}}
@@ -174,17 +183,13 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         ),
         "inputs": ports["input"],
         "results": ports["result"],
-        "steps": [_step(call, names, kernels) for call in _calls(entry)],
+        "steps": called.steps(entry, names),
         "repeatable": "repeatable" in entry.attributes,
         **({"grows": growing} if growing else {}),
         **({"bounds": list(map(_bound, entry.attributes["bounds"]))} if "bounds" in entry.attributes else {}),
         **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
-
-
-def _calls(entry: ir.Operation) -> list[ir.Operation]:
-    return [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
 
 
 def _bound(attribute: ir.Attribute) -> dict[str, Any]:
@@ -202,48 +207,3 @@ def _repeats(entry: ir.Operation) -> dict[str, Any]:
     fields, symbol = ir.DictAttr(entry.attributes["repeats"]), symbol_of(entry)
     kept = {name: f"{symbol}/kept/{name}" for name in strings(fields["kept"])}
     return {"repeats": {"most": ir.IntegerAttr(fields["most"]).value, "more": "more", "kept": kept}}
-
-
-def _step(call: ir.Operation, names: list[str], functions: dict[str, ir.Operation]) -> dict[str, Any]:
-    attributes = functions[callee_of(call)].attributes
-    if "collective" not in attributes:
-        return _launch(call, names, functions[callee_of(call)])
-    access = access_of(functions[callee_of(call)])
-    return {
-        "kind": "collective",
-        "operation": ir.StringAttr(attributes["collective"]).value,
-        "devices": _devices(call),
-        "dtypes": [str(value.type.element_type) for value in call.operands],
-        "arguments": [_argument(v, how, names) for v, how in zip(call.operands, access, strict=True)],
-    }
-
-
-def _devices(call: ir.Operation) -> int:
-    """How many devices the module's one grid has."""
-    module = call.parent.parent
-    (grid,) = (op for op in operations(module.regions[0].blocks[0]) if op.name == "shard.grid")
-    return int(ir.DenseI64ArrayAttr(grid.attributes["shape"])[0])
-
-
-def _launch(call: ir.Operation, names: list[str], kernel: ir.Operation) -> dict[str, Any]:
-    symbol = callee_of(call)
-    attributes = kernel.attributes
-    if "grid" not in attributes:
-        raise InternalError(f"emit-plan: no schedule has set the grid of kernel {symbol}")
-    return {
-        "kind": "launch",
-        "kernel": symbol,
-        "grid": integers(attributes["grid"]),
-        "block": integers(attributes["block"]) if "block" in attributes else [1, 1, 1],
-        "shared_bytes": ir.IntegerAttr(attributes["shared_bytes"]).value if "shared_bytes" in attributes else 0,
-        "arguments": [_argument(v, how, names) for v, how in zip(call.operands, access_of(kernel), strict=True)],
-    }
-
-
-def _argument(value: ir.Value, access: str, names: list[str]) -> dict[str, Any]:
-    view = defining_op(value)
-    if view is None or view.name != "memref.view":
-        raise InternalError("emit-plan: a kernel's argument is not a view of an entry's buffer")
-    offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
-    buffer = names[ir.BlockArgument(view.operands[0]).arg_number]
-    return {"buffer": buffer, "offset": offset, "nbytes": byte_size(value.type), "access": access}

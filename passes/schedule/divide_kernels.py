@@ -9,7 +9,7 @@ Before:                                              After:
 
 Costly is what has loops of its own: what reads an element of it would do all of its work again.  Elementwise ops stay
 with the op that alone reads them, or that they alone read.  Loops over tensors that need the whole of what earlier
-rounds made are unrolled, and a softmax over another dimension than the last is taken apart.
+rounds made, and were not outlined, are unrolled, and a softmax over another dimension than the last is taken apart.
 
 Requires: what destination-passing ensures, and no arena yet.  Ensures: the same; the kernels that it makes have a kind,
 so that special schedules can look at them again, and their `work`.

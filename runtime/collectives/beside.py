@@ -55,7 +55,7 @@ def prepare(
         if isinstance(step, Collective):
             end_run()
             parts.append((START, prepare_collective(step), number))
-        elif step is not None:
+        elif isinstance(step, Launch):
             launches.append(step)
     end_run()
     return SharedEntry(tuple(parts))

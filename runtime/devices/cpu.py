@@ -23,6 +23,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.host import cpu_name, may_use_tiles, memory
 from lispgpt.runtime.devices.base import CLOSED
 from lispgpt.runtime.devices.host_memory import HostMemory
+from lispgpt.runtime.plan.loops import launches
 from lispgpt.runtime.plan.plan import Entry
 
 ALIGNMENT = 256
@@ -137,18 +138,15 @@ class CpuDevice(HostMemory):
             self._workers.append(worker)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> _Executable:
-        launches = np.zeros((len(entry.launches), 3), np.int64)
-        addresses = []
-        for row, launch in zip(launches, entry.launches, strict=True):
-            values = [buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
+        rows, addresses = [], []
+        begins = {name: buffer.ctypes.data for name, buffer in buffers.items()}
+        for launch in launches(entry.steps):
+            values = [begins[a.buffer] + a.offset for a in launch.arguments]
             arguments = np.array(values or [0], np.uint64)
             addresses.append(arguments)
-            row[:] = (
-                self._kernels[launch.kernel],
-                arguments.ctypes.data,
-                launch.grid[0] * launch.grid[1] * launch.grid[2],
-            )
-        return _Executable(launches, (addresses, dict(buffers)))
+            blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+            rows.append((self._kernels[launch.kernel], arguments.ctypes.data, blocks))
+        return _Executable(np.array(rows, np.int64).reshape(-1, 3), (addresses, dict(buffers)))
 
     def launch(self, executable: _Executable) -> None:
         count = len(executable.launches)

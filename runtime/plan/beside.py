@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.loops import with_buffers
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, Repeats
-from lispgpt.runtime.plan.steps import Collective, Launch
 
 
 def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix: str) -> Plan:
@@ -19,14 +19,8 @@ def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix:
     """
     names = {buffer.name: _name_beside(buffer, there, suffix) for buffer in plan.buffers}
 
-    def step_beside(step: Launch | Collective) -> Launch | Collective:
-        arguments = tuple(replace(a, buffer=names[a.buffer]) for a in step.arguments)
-        if isinstance(step, Launch):
-            return replace(step, kernel=step.kernel + suffix, arguments=arguments)
-        return replace(step, arguments=arguments)
-
     def renamed(entry: Entry) -> Entry:
-        steps = tuple(map(step_beside, entry.steps))
+        steps = tuple(with_buffers(step, names, suffix) for step in entry.steps)
         inputs, results = ({k: names[place] for k, place in ports.items()} for ports in (entry.inputs, entry.results))
         again = entry.repeats
         if again is not None:

@@ -15,7 +15,8 @@ from lispgpt.base.html import table
 from lispgpt.runtime.plan.buffer import KINDS, buffer_from_json
 from lispgpt.runtime.plan.buffer import Buffer as Buffer
 from lispgpt.runtime.plan.input_bounds import InputBound
-from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, step_from_json, text, whole
+from lispgpt.runtime.plan.loops import Loop, launches, leaves, step_from_json, to_json
+from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
 
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
@@ -52,7 +53,7 @@ class Entry:
     sizes: Mapping[str, int]
     inputs: Mapping[str, str]
     results: Mapping[str, str]
-    steps: tuple[Launch | Collective, ...]
+    steps: tuple[Launch | Collective | Loop, ...]
     repeatable: bool = field(default=True, kw_only=True)
     remarks: tuple[str, ...] = field(default=(), kw_only=True)
     repeats: Repeats | None = field(default=None, kw_only=True)
@@ -61,8 +62,18 @@ class Entry:
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
-        """Those of its steps that are launches."""
-        return tuple(step for step in self.steps if isinstance(step, Launch))
+        """Those of its steps that are launches, and those of all rounds of its loops."""
+        return tuple(launches(self.steps))
+
+    @property
+    def first_launches(self) -> tuple[Launch, ...]:
+        """The same, those of a loop's first round alone."""
+        return tuple(leaves(self.steps))
+
+    @property
+    def together(self) -> bool:
+        """Whether it has steps that devices do together."""
+        return any(isinstance(step, Collective) for step in self.steps)
 
     def leaves(self, name: str) -> bool:
         """Whether it leaves an input of its own for its next run."""
@@ -121,10 +132,7 @@ class Plan:
         data, forms = asdict(self), dict[str, int]()
         fields_of = [*data["entries"], *([data["making"]] if self.making else [])]
         for entry, made in zip(self.every, fields_of, strict=True):
-            for step, fields in zip(entry.steps, made["steps"], strict=True):
-                fields["kind"] = step.kind
-                if "forms" in fields:
-                    fields["forms"] = [forms.setdefault(form, len(forms)) for form in fields["forms"]]
+            made["steps"] = [to_json(step, forms) for step in entry.steps]
         return data | {"forms": list(forms)}
 
     @staticmethod
@@ -170,8 +178,10 @@ class Plan:
                 if not known or not 0 <= axis < len(buffers[name].shape):
                     raise UserError(f"the artifact's plan is damaged: growing {name!r} of entry {entry.name!r}")
             for index, step in enumerate(entry.steps):
-                own = _launch_problem(step, kernels) if isinstance(step, Launch) else step.problem()
-                problem = own or _bounds_problem(step.arguments, buffers)
+                own = None if isinstance(step, Launch) else step.problem()
+                own = own or next((p for leaf in leaves((step,)) if (p := _launch_problem(leaf, kernels))), None)
+                reached = tuple(step.ranges()) if isinstance(step, Loop) else ()
+                problem = own or _bounds_problem((*step.arguments, *reached), buffers)
                 if problem:
                     where = f"step {index} of entry {entry.name!r} ({step.label})"
                     raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
@@ -199,7 +209,8 @@ def making_problem(entries: Sequence[Entry], making: Entry | None, buffers: Mapp
                 if argument.writes and buffers[argument.buffer].kind == "made":
                     return f"entry {entry.name!r} ({step.label}) writes {argument.buffer!r}, which is made of weights"
     steps = () if making is None else making.steps
-    if making is not None and (making.inputs or making.results or making.repeats or len(making.launches) < len(steps)):
+    alone = all(isinstance(step, Launch) for step in steps)
+    if making is not None and (making.inputs or making.results or making.repeats or not alone):
         return "what makes of weights has inputs, results or steps that are no launches"
     written: dict[str, list[tuple[int, int]]] = {name: [] for name, b in buffers.items() if b.kind == "made"}
     for argument in (argument for step in steps for argument in step.arguments):

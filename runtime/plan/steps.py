@@ -149,17 +149,6 @@ class Collective:
         return None
 
 
-STEP_KINDS: dict[str, type[Launch] | type[Collective]] = {Launch.kind: Launch, Collective.kind: Collective}
-
-
-def step_from_json(data: Mapping[str, Any], forms: Sequence[str] = ()) -> Launch | Collective:
-    """A step of any kind; ValueError for a kind that is none.  forms: see `Launch.from_json`."""
-    kind = text(data["kind"])
-    if kind not in STEP_KINDS:
-        raise ValueError(f"no step is a {kind!r} here")
-    return Launch.from_json(data, forms) if kind == Launch.kind else STEP_KINDS[kind].from_json(data)
-
-
 def text(value: Any) -> str:
     """A name from JSON; TypeError for anything else."""
     if not isinstance(value, str):
