@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+import lispgpt
 from lispgpt.base.child import Outcome, Reporter, compile_in_child, run_in_child
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.cli import main
@@ -22,9 +23,8 @@ from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.binary import linker_toolkit
 from lispgpt.programs import launch
-from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
-from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.tokenizers.huggingface import open_tokenizer
+from lispgpt.runtime.training.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 TOUR = ROOT / "examples" / "tour" / "01-constants.lisp"
@@ -71,11 +71,24 @@ def test_pipes_and_devices_are_no_files(command: str, kind: str, tmp_path: Path)
     assert_refused(shell(f"lispgpt {command.format(place)}", tmp_path), "a pipe or a device")
 
 
-def test_a_checkpoints_config_is_an_ordinary_file(tmp_path: Path) -> None:
-    make(tmp_path / "hf", Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "huggingface")
-    (tmp_path / "hf" / "config.json").unlink()
-    os.mkfifo(tmp_path / "hf" / "config.json")
-    assert_refused(shell("lispgpt checkpoint info hf", tmp_path), "config.json")
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "tokenizer_config.json", "generation_config.json"]
+)
+def test_a_pipe_in_place_of_a_checkpoints_file_is_named(name: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "models" / "austen", tmp_path / "hf")
+    (tmp_path / "hf" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "hf" / name)
+    with pytest.raises(UserError, match=f"cannot read .*{name}: it is a pipe or a device"):
+        lispgpt.load(tmp_path / "hf").prompt("Hi")
+
+
+def test_a_pipe_in_place_of_a_runs_lock_is_said(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(UserError, match=f"cannot train in {tmp_path}: .*it is no ordinary file"):
+        RunFolder(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe: it is a pipe or a device, and no ordinary file"):
+        lispgpt.load(tmp_path / "pipe")
 
 
 def test_letters_that_the_terminal_lacks_are_spelled(tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ def check_ordinary(path: Path) -> None:
         raise UserError(f"cannot read {path}: it is a pipe or a device, and no ordinary file")
 
 
+def is_there(path: Path) -> bool:
+    """Whether a file is there; UserError where a pipe or a device is in its place."""
+    check_ordinary(path)
+    return path.is_file()
+
+
 _noted: dict[Path, str] | None = None
 
 

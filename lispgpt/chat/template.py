@@ -19,7 +19,7 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.base.json_files import read_json
 from lispgpt.base.machine import complaint
-from lispgpt.base.reading import read_text
+from lispgpt.base.reading import is_there, read_text
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 
 SECONDS, MEMORY, LONGEST = 5.0, 1 << 29, 1 << 24
@@ -90,11 +90,11 @@ def find_template(model: Path | None, file: Path | None = None) -> ChatTemplate:
 def _in_folder(folder: Path) -> ChatTemplate:
     config: dict[str, Any] = {}
     for name in (SPECIAL, CONFIG):
-        if (folder / name).is_file():
+        if is_there(folder / name):
             config |= read_json(folder / name)
     tokens = {name: _content(config[name]) for name in _NAMED if config.get(name) is not None}
     named = _by_name(folder / CONFIG, config.get("chat_template"))
-    if (folder / FILE).is_file():
+    if is_there(folder / FILE):
         named["default"] = read_text(folder / FILE)
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         named[path.stem] = read_text(path)

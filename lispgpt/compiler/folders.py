@@ -16,6 +16,7 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.json_files import read_json
+from lispgpt.base.reading import is_there
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
 from lispgpt.runtime.checkpoints.sealed import LATEST
@@ -69,7 +70,7 @@ def is_model(path: str | Path) -> bool:
 
 def is_folder(path: str | Path) -> bool:
     """Whether a path is a Hugging Face folder."""
-    return os.path.isfile(Path(path) / huggingface.CONFIG)
+    return is_there(Path(path) / huggingface.CONFIG)
 
 
 def program_for(model: str | Path) -> Path:
@@ -131,7 +132,7 @@ def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
 
 def program_of_run(folder: Path) -> Path:
     """The program that a run of training in a folder was begun with; UserError where it is not there any more."""
-    said = read_json(folder / RUN).get("program") if (folder / RUN).is_file() else None
+    said = read_json(folder / RUN).get("program") if is_there(folder / RUN) else None
     if not isinstance(said, str) or not os.path.isfile(said):
         gone = f", which was {said}" if isinstance(said, str) else ""
         raise UserError(

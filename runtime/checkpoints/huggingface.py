@@ -23,6 +23,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.json_files import read_json
+from lispgpt.base.reading import is_there
 from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.mapped_folder import QUANTIZATION, assemble, check_readable, read_settings
@@ -46,7 +47,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def _is_known(config: Path) -> bool:
     """Whether a file beside weights says that they are of an architecture known here, or is damaged."""
-    if not config.is_file():
+    if not is_there(config):
         return False
     try:
         kind = model_type(config.parent)
@@ -160,7 +161,7 @@ def _architecture_of(source: Checkpoint) -> tuple[Any, Any]:
 
 def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict[str, Stored]:
     """All tensors of the folder by their names without the first of the prefixes that they have."""
-    if file is None and not (folder / WEIGHTS).exists() and (folder / INDEX).exists():
+    if file is None and not (folder / WEIGHTS).exists() and is_there(folder / INDEX):
         index = read_json(folder / INDEX)
         places = index.get("weight_map")
         if not isinstance(places, dict) or not all(isinstance(v, str) and Path(v).name == v for v in places.values()):
@@ -187,7 +188,7 @@ def _parts(folder: Path) -> list[Path]:
     if len(counts) > 1:
         raise UserError(f"{folder}: {INDEX} is missing, and there are parts of several models' weights")
     names = [f"model-{n + 1:05}-of-{count}.safetensors" for count in counts for n in range(min(int(count), MOST_PARTS))]
-    missing = next((name for name in names if not (folder / name).is_file()), None)
+    missing = next((name for name in names if not is_there(folder / name)), None)
     if missing is not None:
         raise UserError(f"{folder / missing} is missing, which is a part of the model: copy or download it, too")
     return [folder / name for name in names]

@@ -18,6 +18,7 @@ from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import parse_json
+from lispgpt.base.reading import is_there
 from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 from lispgpt.runtime.checkpoints.scales import Scales
 
@@ -54,7 +55,7 @@ class Stored:
 def read_safetensors(path: Path) -> dict[str, Stored]:
     """Views of all tensors of floats and of i32 of a file by name (others appear as raw bytes); UserError for a damaged
     file."""
-    if not path.is_file():
+    if not is_there(path):
         if path.name == MODEL:
             raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
         raise UserError(f"{path} is missing, which is a part of the model: copy or download it, too")

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
+from lispgpt.base.reading import is_there
 from lispgpt.runtime.gguf.header import holds_tokenizer
 from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
 
@@ -92,7 +93,7 @@ def beside(path: Path) -> Path | None:
     else:
         own = [path.with_name(f"{path.stem}.tokenizer{ending}") for ending in (".json", ".bin")]
         candidates = [*own, *(path.with_name(name) for name in _BESIDE)]
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
+    return next((candidate for candidate in candidates if is_there(candidate)), None)
 
 
 def write_copy(checkpoint: Path, tokenizer: Tokenizer) -> Path:

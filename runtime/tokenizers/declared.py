@@ -16,6 +16,7 @@ from tokenizers import AddedToken
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.json_files import read_json
+from lispgpt.base.reading import is_there
 
 CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -75,7 +76,7 @@ def declared_beside(path: Path) -> Declared:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+    return read_json(path) if is_there(path) else {}
 
 
 def _numbered(path: Path, given: Any) -> Iterator[tuple[int, AddedToken]]:

@@ -19,7 +19,7 @@ from lispgpt.base.config_json import read_setting
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import json_value
-from lispgpt.base.reading import read_ordinary
+from lispgpt.base.reading import is_there, read_ordinary
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.declared import Declared, declared_beside
 from lispgpt.runtime.tokenizers.merging import check_merges, merges_of, ranks_of
@@ -46,7 +46,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
         path = path / JSON if (path / JSON).exists() else path / VOCAB
     pair = (path.with_name(VOCAB), path.with_name(MERGES)) if path.name in (VOCAB, MERGES) else None
     for file in pair or (path,):
-        if not file.is_file():
+        if not is_there(file):
             raise UserError(f"{file} is missing: a GPT-2 tokenizer is {JSON}, or {VOCAB} with {MERGES}")
     try:
         declared = declared_beside(path) if path.name in (JSON, VOCAB, MERGES) else Declared()
@@ -154,7 +154,7 @@ def _ends_beside(path: Path) -> list[int]:
     """The end-of-text ids that a model's configs give, one or a list in each: chat models add theirs in the second."""
     found: list[int] = []
     for config in map(path.with_name, CONFIGS):
-        given = read_setting(config, "eos_token_id") if config.is_file() else None
+        given = read_setting(config, "eos_token_id") if is_there(config) else None
         found += given if isinstance(given, list) else [] if given is None else [given]
     return list(dict.fromkeys(token for token in found if token >= 0))
 
