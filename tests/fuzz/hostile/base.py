@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
 from fuzz.hostile.execute import run
+from fuzz.hostile.folders import make_parts
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -36,18 +38,22 @@ def make(folder: Path) -> Path:
     shutil.copy(folder / "tokenizer.json", folder / "hf" / "tokenizer.json")
     lispgpt("tokenizer", "encode", "text.txt", "--tokenizer", "tokenizer.json", "-o", "shard.bin")
     _write_gguf(folder / "model.gguf")
+    make_parts(folder)
     np.save(folder / "x.npy", np.arange(4, dtype=np.float32))
     np.savez(folder / "x.npz", x=np.arange(4, dtype=np.float32), n=np.int32(3))
     shutil.copy(EXAMPLES / "prompts.jsonl", folder / "prompts.jsonl")
     train = ("--batch", "2", "--length", "8", "--steps", "4", "--checkpoint-every", "2", "--eval-every", "0")
     lispgpt("train", "tiny.lisp", "--data", "text.txt", "--vocab-size", "300", "--run", "run", *train)
-    gpt2 = EXAMPLES / "gpt2_generate.lisp"
-    lispgpt("compile", gpt2, "--checkpoint", "model.bin", "-o", "model.lgpt")
     lispgpt("compile", "entries.lisp", "-o", "entries.lgpt")
-    one = ("--prompt-tokens", "1,2", "--max-new-tokens", "2")
-    for given in ((gpt2, "--checkpoint", "model.bin"), ("hf",), ("model.gguf",)):
-        lispgpt("run", *given, *one)
+    lispgpt("run", "hf", "--prompt-tokens", "1,2", "--max-new-tokens", "2")
+    shutil.copy(_artifact_for(folder / "cache", "gpt2_generate.lisp"), folder / "model.lgpt")
     return folder
+
+
+def _artifact_for(cache: Path, program: str) -> Path:
+    """What the cache has of a program."""
+    found = [path for path in cache.glob("*/artifact.lgpt") if f"source/{program}" in zipfile.ZipFile(path).namelist()]
+    return found[0]
 
 
 def _write_gguf(path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from fuzz.hostile import base
 from fuzz.hostile.case import Case
 from fuzz.hostile.execute import End, load_all, run
-from fuzz.hostile.kinds import EVERY, KINDS, QUICK
+from fuzz.hostile.kinds import EVERY, KINDS
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--kind", choices=EVERY, action="append", help="(default: all)")
-    parser.add_argument("--quick", action="store_true", help="kinds that seldom have anything compiled")
     parser.add_argument("--good", type=Path, help="the folder of good files, to be made once (default: a new one)")
     parser.add_argument("--keep", type=Path, default=Path("hostile"), help="where what fails is kept")
     options = parser.parse_args()
@@ -86,9 +85,7 @@ def main() -> None:
         base.make(good)
     ended: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     seconds, mib = 0.0, 0.0
-    for found in campaign(
-        options.kind or (QUICK if options.quick else EVERY), options.first, options.count, good, options.keep
-    ):
+    for found in campaign(options.kind or EVERY, options.first, options.count, good, options.keep):
         ended[found.kind][f"exit code {found.end.code}" if not found.problems else "WRONG"] += 1
         seconds, mib = max(seconds, found.end.seconds), max(mib, found.end.nbytes / (1 << 20))
         if found.problems:

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SECONDS, MOST_BYTES = 30.0, 4 << 30
-"""What a command may take for one hostile file."""
+"""What a command may take for one hostile file, where each process has a core of its own."""
+
+
+def patience() -> float:
+    """Those seconds on this machine, as busy as it is."""
+    return SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
 
 LIMIT = 6 << 30
 """Bytes of a command's data at which the system refuses it more, so that the machine lives on."""
@@ -40,12 +46,13 @@ class End:
     err: str
     left: tuple[str, ...] = ()
     alive: bool = False
+    patience: float = SECONDS
 
     def problems(self) -> list[str]:
         """What may not be, whatever the file holds."""
         found = [what for what, pattern in STRANGE if pattern.search(self.err)]
-        if self.seconds > SECONDS:
-            found.append(f"it took more than {SECONDS:.0f} s")
+        if self.seconds > self.patience:
+            found.append(f"it took more than {self.patience:.0f} s")
         elif self.code < 0:
             found.append(f"{signal.Signals(-self.code).name} ended it")
         elif self.code not in (0, 1, 2):
@@ -75,16 +82,16 @@ def run(words: list[str], folder: Path, cache: Path, given: bytes = b"") -> End:
         temporary, out, err, standard = (Path(place) / name for name in ("tmp", "out", "err", "in"))
         temporary.mkdir()
         standard.write_bytes(given)
-        began = time.monotonic()
+        began, most = time.monotonic(), patience()
         child = os.fork()
         if child == 0:
             _be(words, folder, cache, temporary, (standard, out, err))
-        code, nbytes = _watched(child, began + SECONDS)
+        code, nbytes = _watched(child, began + most)
         seconds = time.monotonic() - began
         alive = _end_group(child)
         left = tuple(path.name for path in temporary.iterdir() if not path.name.startswith("lispgpt-lld-"))
         said = [path.read_text(errors="replace") if path.exists() else "" for path in (out, err)]
-        return End(code, seconds, nbytes, *said, left, alive)
+        return End(code, seconds, nbytes, *said, left, alive, most)
 
 
 def _be(words: list[str], folder: Path, cache: Path, temporary: Path, streams: tuple[Path, Path, Path]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from fuzz.hostile import gguf_parts
 from fuzz.hostile.case import Case, Words
+from fuzz.hostile.folders import of_generations, of_pairs, of_parts, of_templates
 from fuzz.hostile.mutations import (
     changed_bytes,
     changed_json,
@@ -213,7 +214,9 @@ KINDS: dict[str, Callable[[Case], Words]] = {
     "pipelines": of_pipelines,
     "lisp": of_lisp,
     "artifacts": of_artifacts,
+    "pairs": of_pairs,
+    "templates": of_templates,
+    "generations": of_generations,
+    "parts": of_parts,
 }
 EVERY = tuple(KINDS)
-QUICK = tuple(kind for kind in EVERY if kind not in ("runs", "shards", "pipelines", "lisp", "config"))
-"""Kinds that seldom have anything compiled."""
