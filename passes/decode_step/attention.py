@@ -15,33 +15,22 @@ from collections.abc import Sequence
 
 from lispgpt.base.dtypes import DTYPES
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import element_type
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import each, either, fused, greater, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.kv_cache import row_words, rows_there
 from lispgpt.passes.decode_step.launch import Copied, Launch, lanes
 from lispgpt.passes.decode_step.queries import HeadReader
-from lispgpt.passes.decode_step.scalars import (
-    Word,
-    assembly,
-    each,
-    either,
-    fused,
-    greater,
-    if_there,
-    lesser,
-    real,
-    when,
-    word,
-)
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
+from lispgpt.passes.targets import ptx
 
 LOG2_E = 1.4426950408889634
 LOWEST = -1e30
-Pairs = list[tuple[list[Word], list[Word]]]
+Pairs = list[tuple[list[Number], list[Number]]]
 
 
 class PastRows(HeadReader):
@@ -53,9 +42,9 @@ class PastRows(HeadReader):
         launch: Launch,
         made: Copied,
         normed: Sequence[Copied],
-        position: Word,
-        parity: Word | None = None,
-        sequence: Word | int = 0,
+        position: Number,
+        parity: Number | None = None,
+        sequence: Number | int = 0,
     ) -> None:
         super().__init__(launch, made, normed, position, sequence)
         layout = launch.layout
@@ -79,7 +68,7 @@ class PastRows(HeadReader):
         """The turn before which rows come to registers ahead of the residual stream: behind all its exchange would
         wait."""
 
-    def _number(self, turn: Word | int) -> Word:
+    def _number(self, turn: Number | int) -> Number:
         """Which of the block's positions a lane has in its turn."""
         return self.within * self.at_once + turn * self.step + self.launch.lane // self.across
 
@@ -96,7 +85,7 @@ class PastRows(HeadReader):
             number = b.add(b.mul(number, extent), at)
         size = b.constant(DTYPES[str(memory.type.element_type)].bits // 8, b.i64())
         offset = b.emit("arith.index_cast", [b.as_value(number)], [b.i64()])
-        c.fetch(c.pointer(memory, Word(b.emit("arith.muli", [offset, size], [b.i64()]))))
+        ptx.fetch(ptx.pointer(memory, Number(b.emit("arith.muli", [offset, size], [b.i64()]))))
         return b.constant(0.0, b.with_width(memory.type.element_type, width))
 
     def load(self, turns: range) -> Pairs:
@@ -110,7 +99,7 @@ class PastRows(HeadReader):
             rows_there(self.launch, self.parity)
         return [self._near(turn) for turn in range(self.near)]
 
-    def _near(self, turn: int) -> tuple[list[Word], list[Word]]:
+    def _near(self, turn: int) -> tuple[list[Number], list[Number]]:
         first, words = self.within * self.at_once + turn * self.step, self.words
         row = lesser(first + self.launch.lane // self.across, self.count - 1)
         byte = self.column * (4 * words // self.numbers)
@@ -122,19 +111,19 @@ class PastRows(HeadReader):
         )
         return found[:words], found[words:]
 
-    def _row(self, turn: Word) -> tuple[list[Word], list[Word]]:
+    def _row(self, turn: Number) -> tuple[list[Number], list[Number]]:
         any_ = self.within * self.at_once + turn * self.step < self.count
 
         words = ir.VectorType.get([self.words], b.i32())
 
-        def read() -> list[Word]:
+        def read() -> list[Number]:
             both = [b.emit("vector.bitcast", [row], [words]) for row in self._read(turn)]
             return [*lanes(both[0]), *lanes(both[1])]
 
         found = either(any_, "r" * (2 * self.words), read, lambda: [word(0)] * (2 * self.words))
         return found[: self.words], found[self.words :]
 
-    def _read(self, turn: Word) -> list[ir.Value]:
+    def _read(self, turn: Number) -> list[ir.Value]:
         """A lane's part of a key and a value; of the last ones where there are no more."""
         number = lesser(self._number(turn), self.count - 1)
         t = self.launch.position_of_row(number).index()
@@ -143,8 +132,8 @@ class PastRows(HeadReader):
             both = (self.attention.keys, self.attention.values)
             return [read_operand(self.made.reader, o, place, t, self.column.index(), self.numbers) for o in both]
 
-    def _reals(self, words: list[Word]) -> list[Word]:
-        words = [assembly("mov.b32 $0, $1;", [w], "r")[0] for w in words]  # nothing waits for them before
+    def _reals(self, words: list[Number]) -> list[Number]:
+        words = [ptx.opaque(w) for w in words]  # nothing waits for them before
         element = element_type(self.attention.keys.tensor)
         row = b.vector_of([w.value for w in words])
         return lanes(b.extend(b.emit("vector.bitcast", [row], [ir.VectorType.get([self.numbers], element)])))
@@ -153,25 +142,25 @@ class PastRows(HeadReader):
         """With the queries that are there now; leave a part of each head's result."""
         counts, none = sorted({1, -(-len(rows) // 2), len(rows)}), (self.count <= self.within * self.at_once).value
 
-        def attend(member: Word) -> None:
+        def attend(member: Number) -> None:
             b.either(none, lambda: self._leave_nothing(member), lambda: self._attend_first(rows, member, counts))
 
         self.members(attend)
         if not self.more:
             return
 
-        def batch(first: Word) -> None:
+        def batch(first: Number) -> None:
             further = [self._row(first + turn) for turn in range(self.turns)]
             self.members(lambda member: self._attend(further, member, first))
 
         left = self.count - self.within * self.at_once
         each(self.turns, self._turns(left), batch, self.turns)
 
-    def _turns(self, left: Word) -> Word:
+    def _turns(self, left: Number) -> Number:
         """How many turns a subgroup has, of so many positions that are left for it and those behind it."""
         return (left > 0).where((left + (self.step - 1)) // self.step, 0)
 
-    def _attend_first(self, rows: Pairs, member: Word, counts: Sequence[int]) -> None:
+    def _attend_first(self, rows: Pairs, member: Number, counts: Sequence[int]) -> None:
         """To as many rows as are enough, of these counts."""
         first, *more = counts
         if not more:
@@ -182,14 +171,14 @@ class PastRows(HeadReader):
             enough, lambda: self._attend(rows[:first], member, None), lambda: self._attend_first(rows, member, more)
         )
 
-    def _weighted(self, turn: Word | int, member: Word, score: Word) -> Word:
+    def _weighted(self, turn: Number | int, member: Number, score: Number) -> Number:
         number = self._number(turn)
         t = self.launch.position_of_row(number).index()
         with self.made.reader.scope():
-            value = Word(score_at(self.made.reader, self.attention, self.place(self.shared, member), t, score.value))
+            value = Number(score_at(self.made.reader, self.attention, self.place(self.shared, member), t, score.value))
         return (number < self.count).where(greater(value * LOG2_E, real(LOWEST)), LOWEST)
 
-    def _attend(self, rows: Pairs, member: Word, turn: Word | None) -> None:
+    def _attend(self, rows: Pairs, member: Number, turn: Number | None) -> None:
         """To rows from a turn on, whose result is joined to what there is; None: the first rows."""
         launch, across = self.launch, self.across
         query = self.query(self.shared, member, self.column, self.numbers)
@@ -215,11 +204,11 @@ class PastRows(HeadReader):
         part, end = self._left(member)
         before = None
         if turn is not None:
-            c.subgroup_barrier()
-            before = [*c.load_reals(end, 2), *self._loaded(part)]
-            c.subgroup_barrier()
+            ptx.subgroup_barrier()
+            before = [*ptx.load_reals(end, 2), *self._loaded(part)]
+            ptx.subgroup_barrier()
             top = greater(top, before[0])
-        powers = [Word(exp2((s - top).value, launch.target)) for s in scores]
+        powers = [Number(exp2((s - top).value, launch.target)) for s in scores]
         total, sums = powers[0], [powers[0] * v for v in self._reals(rows[0][1])]
         for p, (_, words) in zip(powers[1:], rows[1:], strict=True):
             total = total + p
@@ -228,34 +217,34 @@ class PastRows(HeadReader):
             total = total + total.from_lane(distance)
             sums = [s + s.from_lane(distance) for s in sums]
         if before is not None:
-            factor = Word(exp2((before[0] - top).value, launch.target))
+            factor = Number(exp2((before[0] - top).value, launch.target))
             total = fused(factor, before[1], total)
             sums = [fused(factor, old, s) for old, s in zip(before[2:], sums, strict=True)]
         if_there(self.busy, lambda: self._leave(member, sums, [top, total]))
 
-    def _left(self, member: Word) -> tuple[Word, Word]:
+    def _left(self, member: Number) -> tuple[Number, Number]:
         """Where a subgroup's part lies, and its end."""
         place = self.launch.place("parts") + self.part(self.slot(self.shared, member))
         part = place + self.within * self.launch.layout.part
         return part, part + 4 * self.depth
 
-    def _leave(self, member: Word, sums: list[Word], both: list[Word]) -> None:
+    def _leave(self, member: Number, sums: list[Number], both: list[Number]) -> None:
         part, end = self._left(member)
         stores = self.launch.lane < self.across
         if self.inside is not None:
             stores = self.launch.lane * self.numbers < self.depth
         when(stores, lambda: self._store(part, sums))
-        when(self.launch.lane == 0, lambda: c.store_words(end, both))
+        when(self.launch.lane == 0, lambda: ptx.store_words(end, both))
 
-    def _leave_nothing(self, member: Word) -> None:
+    def _leave_nothing(self, member: Number) -> None:
         """Of a subgroup that has no rows."""
         none = [real(0.0)] * self.numbers
         if_there(self.busy, lambda: self._leave(member, none, [real(LOWEST), real(0.0)]))
 
-    def _store(self, part: Word, sums: list[Word]) -> None:
+    def _store(self, part: Number, sums: list[Number]) -> None:
         for first in range(0, self.numbers, 4):
-            c.store_words(part + (self.column + first) * 4, sums[first : first + 4])
+            ptx.store_words(part + (self.column + first) * 4, sums[first : first + 4])
 
-    def _loaded(self, part: Word) -> list[Word]:
+    def _loaded(self, part: Number) -> list[Number]:
         starts = range(0, self.numbers, 4)
-        return [w for first in starts for w in c.load_reals(part + (self.column + first) * 4, 4)]
+        return [w for first in starts for w in ptx.load_reals(part + (self.column + first) * 4, 4)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from lispgpt.ir import build as b
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import each, when
 from lispgpt.passes.decode_step.batch_attention import OwnRows
 from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_layers import BatchLayers
@@ -14,9 +15,9 @@ from lispgpt.passes.decode_step.batch_sums import Summer
 from lispgpt.passes.decode_step.kernel import StepKernel, clear, input_of
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import WEIGHT_COPIER
-from lispgpt.passes.decode_step.scalars import Word, each, when
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.decode_step.weight_ring import WeightCopier
+from lispgpt.passes.targets import ptx
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
 MORE_REGISTERS, FEW_REGISTERS = 144, 80
@@ -26,7 +27,7 @@ MORE_REGISTERS, FEW_REGISTERS = 144, 80
 class BatchKernel(StepKernel):
     launches = BatchLaunch
 
-    def _clear(self, launch: Launch, thread: Word) -> None:
+    def _clear(self, launch: Launch, thread: Number) -> None:
         """Zeros where operands have no part; and the sequences' tokens and positions where all of the block's subgroups
         read them."""
         layout, chain = self.layout, self.chain
@@ -38,7 +39,7 @@ class BatchKernel(StepKernel):
         def copy() -> None:
             for name, buffer in {"tokens": chain.tokens, "positions": chain.positions}.items():
                 number = input_of(launch.memories[buffer], layout.sequences, thread.index())
-                c.store_words(launch.place(name) + thread * 4, [number])
+                ptx.store_words(launch.place(name) + thread * 4, [number])
 
         when(thread < layout.sequences, copy)
 

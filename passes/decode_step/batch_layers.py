@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import either, loop, when, word
 from lispgpt.passes.decode_step.batch_attention import TextAttention
 from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_lm_head import BatchLmHead
@@ -17,9 +18,9 @@ from lispgpt.passes.decode_step.batch_sums import leave_addends
 from lispgpt.passes.decode_step.largest_logit import choose, chosen_before, end, report
 from lispgpt.passes.decode_step.launch import Copied, copied
 from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
-from lispgpt.passes.decode_step.scalars import Word, either, loop, when, word
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.targets import ptx
 
 
 class BatchLayers:
@@ -30,20 +31,20 @@ class BatchLayers:
         """All runs of the launch; one block leaves the last one's results."""
         launch, layout = self.launch, self.launch.layout
 
-        def run(number: Word, chunk: Word) -> list[Word]:
-            def layers() -> list[Word]:
+        def run(number: Number, chunk: Number) -> list[Number]:
+            def layers() -> list[Number]:
                 self._begin(number)
 
-                def layer(n: Word, first: Word, since: Word) -> list[Word]:
+                def layer(n: Number, first: Number, since: Number) -> list[Number]:
                     return [first + layout.layer_chunks, self._layer(number, n, first, since)]
 
                 return loop(0, layout.layers, [chunk, word(0)], layer)
 
-            def other() -> list[Word]:
+            def other() -> list[Number]:
                 if launch.kept:
                     reports = (number > 0) & launch.reports & (launch.subgroup < layout.sequences)
                     when(reports, lambda: report(launch, number, launch.subgroup))
-                return [chunk, c.clock() - PAUSE]
+                return [chunk, ptx.clock() - PAUSE]
 
             chunk, since = either(launch.layered, "rr", layers, other)
             products = TextProducts(launch)
@@ -64,20 +65,20 @@ class BatchLayers:
         launch, sequence = self.launch, self.launch.subgroup
         end(launch, choose(launch, launch.before + launch.times, sequence), launch.times - 1, sequence)
 
-    def _begin(self, run: Word) -> None:
+    def _begin(self, run: Number) -> None:
         """A run's tokens: the launch's first ones, or those that the run before has chosen; and what is made ahead."""
         launch, sequence = self.launch, self.launch.subgroup
 
         def chosen() -> None:
             token = chosen_before(launch, run, sequence)
-            when(launch.lane == 0, lambda: c.store_words(launch.place("tokens") + sequence * 4, [token]))
+            when(launch.lane == 0, lambda: ptx.store_words(launch.place("tokens") + sequence * 4, [token]))
 
         when((run > 0) & (sequence < launch.layout.sequences), chosen)
         if launch.chain.hoisted:
             self._make_hoisted(run)
         self.launch.wait_for_tokens()
 
-    def _make_hoisted(self, run: Word) -> None:
+    def _make_hoisted(self, run: Number) -> None:
         """What is the same for all layers' attention to the block's sequence."""
         launch = self.launch
         sequence = launch.sequence
@@ -92,27 +93,27 @@ class BatchLayers:
                     theirs = ahead.results[ir.BlockArgument(memory).arg_number]
                     self._leave_hoisted(made, tensor, theirs, sequence)
 
-    def _leave_hoisted(self, made: Copied, tensor: ir.Value, argument: int, sequence: Word) -> None:
+    def _leave_hoisted(self, made: Copied, tensor: ir.Value, argument: int, sequence: Number) -> None:
         launch, layout = self.launch, self.launch.layout
         shape, start = layout.ahead.shapes[argument], launch.place("ahead") + layout.ahead.place(argument)
         count = 1
         for extent in shape:
             count *= extent
 
-        def one(number: Word) -> None:
+        def one(number: Number) -> None:
             index, rest = [], number
             for extent in shape[:0:-1]:
                 index.append((rest % extent).index())
                 rest = rest // extent
             with made.reader.scope():
-                value = Word(made.reader.read(tensor, [sequence.index(), *index[::-1]]))
-            c.store_words(start + number * 4, [value])
+                value = Number(made.reader.read(tensor, [sequence.index(), *index[::-1]]))
+            ptx.store_words(start + number * 4, [value])
 
         for_threads(launch, count, one)
 
     # ---- a layer
 
-    def _layer(self, run: Word, layer: Word, chunk: Word, since: Word) -> Word:
+    def _layer(self, run: Number, layer: Number, chunk: Number, since: Number) -> Number:
         """since: the clock when the block has left its part of the last exchange; returns that of the next one."""
         launch = self.launch.again()
         layout, chain, products = launch.layout, launch.chain, TextProducts(launch)
@@ -142,7 +143,7 @@ class BatchLayers:
         products.leave_sums(out_projection, "attended_parts")
         products.wait_at()
         leave_addends(launch, count, layout.out_projection)
-        since = c.clock()
+        since = ptx.clock()
         with ExitStack() as stack:
             up = products.load_rows(chunk + layout.first_up, layout.up, layout.up_tiles)
             down = products.load_columns(chunk + layout.first_down, layout.down)
@@ -158,9 +159,9 @@ class BatchLayers:
         products.leave_sums(down, "x")
         products.wait_at()
         leave_addends(launch, count + 1, layout.down)
-        return c.clock()
+        return ptx.clock()
 
-    def _embedded(self, residual_stream: ResidualStream, run: Word) -> list[Word]:
+    def _embedded(self, residual_stream: ResidualStream, run: Number) -> list[Number]:
         chain = self.launch.chain
         with copied(self.launch, chain.embedding, chain.embedded, 0) as made:
             return residual_stream.embed(made, run)

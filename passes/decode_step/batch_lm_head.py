@@ -14,15 +14,16 @@ from collections.abc import Callable
 from functools import partial
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import lesser, when, word
 from lispgpt.passes.decode_step.batch_products import TextProducts, added
 from lispgpt.passes.decode_step.largest_logit import LOWEST, Best, publish, rank_of
 from lispgpt.passes.decode_step.launch import Copied, finished
 from lispgpt.passes.decode_step.lm_head_ring import LmHeadChunks
-from lispgpt.passes.decode_step.scalars import Word, lesser, when, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.decode_step.weights import weights_of
+from lispgpt.passes.targets import ptx
 
 AT_ONCE = 4
 """Steps whose weights are read together."""
@@ -36,13 +37,13 @@ class BatchLmHead:
         self.weights = weights_of(products.launch, "lm_head")
         self.group, self.part = self.launch.lane // 4, self.launch.lane % 4
 
-    def emit(self, chunk: Word, run: Word) -> None:
+    def emit(self, chunk: Number, run: Number) -> None:
         """Multiply all of the block's rows, and publish each sequence's largest.  chunk: the first one's number in the
         ring. run: of the launch."""
         launch = self.launch
         with finished(launch, launch.chain.lm_head, 0) as made:
 
-            def rows(number: Word, base: Word, release: Callable[[], None], *best: Word) -> list[Word]:
+            def rows(number: Number, base: Number, release: Callable[[], None], *best: Number) -> list[Number]:
                 sums = self._sums(base)
                 release()
                 return self._rows(number, sums, made, list(best))
@@ -55,13 +56,13 @@ class BatchLmHead:
             sequence = self.part * EACH + i
             place = launch.place("best") + (sequence * SUBGROUPS + launch.subgroup) * 16
             leaves = (self.group == 0) & (sequence < launch.layout.sequences)
-            when(leaves, partial(c.store_words, place, best.words))
+            when(leaves, partial(ptx.store_words, place, best.words))
         self.products.wait_at()
         when(
             launch.subgroup < launch.layout.sequences, lambda: publish(launch, launch.before + run + 1, launch.subgroup)
         )
 
-    def _rows(self, number: Word, sums: list[Word], made: Copied, before: list[Word]) -> list[Word]:
+    def _rows(self, number: Number, sums: list[Number], made: Copied, before: list[Number]) -> list[Number]:
         """The best so far, with those of 8 rows."""
         launch, layout, chain = self.launch, self.launch.layout, self.launch.chain
         rows = chain.lm_head.rows
@@ -75,13 +76,13 @@ class BatchLmHead:
             place = [lesser(sequence, word(layout.sequences - 1)).index(), column]
             made.hold_product(value.value, place)
             with made.reader.scope():
-                result = Word(made.reader.read(made.result, place))
+                result = Number(made.reader.read(made.result, place))
             when(there & (row < rows), partial(b.store, result.value, memory, place))
             own = Best(rank_of(result), row, word(LOWEST), word(1)).where(row < chain.vocab)
             found += Best.of(before[4 * i : 4 * i + 4]).joined(own).words
         return found
 
-    def _sums(self, base: Word) -> list[Word]:
+    def _sums(self, base: Number) -> list[Number]:
         """Of a lane's row of 8, along all of the residual stream, for its two sequences."""
         half, residual_stream = self.launch.layout.width // 32, self.launch.place("x")
         places = self.weights.row_places(base, 0, half, half)
@@ -91,6 +92,6 @@ class BatchLmHead:
             for step, a in enumerate(weights):
                 for number, parts in enumerate(self.products.operands(residual_stream, at + step, half)):
                     both = zip(parts, chains[number], strict=True)
-                    chains[number] = [c.multiply(a, part, total) for part, total in both]
+                    chains[number] = [ptx.multiply(a, part, total) for part, total in both]
         first, second = map(added, chains)
         return [first[i] + second[2 + i] for i in (0, 1)]

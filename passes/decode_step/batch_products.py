@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import each, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.batch_launch import MULTIPLIERS, THREADS, BatchLaunch
 from lispgpt.passes.decode_step.batch_layout import (
     MATRIX_BYTES,
@@ -24,12 +25,12 @@ from lispgpt.passes.decode_step.batch_layout import (
 )
 from lispgpt.passes.decode_step.layout import LINE
 from lispgpt.passes.decode_step.products import Products
-from lispgpt.passes.decode_step.scalars import Word, each, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.weights import Fragment, Weights
+from lispgpt.passes.targets import ptx
 
 LINE_STEPS = LINE // 16
-Totals = list[list[Word]]
+Totals = list[list[Number]]
 
 
 @dataclass
@@ -39,11 +40,11 @@ class Held:
     each, and whether there is one."""
 
     sharing: Sharing
-    slice: Word
-    tiles: list[Word]
-    works: Word | None
+    slice: Number
+    tiles: list[Number]
+    works: Number | None
     numbers: list[list[Fragment]]
-    read: list[tuple[Word, int, Word | None]]
+    read: list[tuple[Number, int, Number | None]]
 
 
 class TextProducts:
@@ -53,11 +54,11 @@ class TextProducts:
 
     def wait_at(self) -> None:
         """All subgroups that multiply."""
-        c.wait_at(MULTIPLIERS, THREADS)
+        ptx.wait_at(MULTIPLIERS, THREADS)
 
     # ---- weights
 
-    def load_rows(self, chunk: Word, sharing: Sharing, count: int) -> Held:
+    def load_rows(self, chunk: Number, sharing: Sharing, count: int) -> Held:
         """The chunk-th chunk and those behind it, so many, each 8 rows."""
         launch, layout, lane = self.launch, self.launch.layout, self.launch.lane
         number, works = self.products.share_out(sharing)
@@ -70,23 +71,23 @@ class TextProducts:
             found = []
             for pair in pairs:
                 for slot, parity in pair:
-                    c.wait(launch.full(slot), parity)
+                    ptx.wait(launch.full(slot), parity)
                 base = launch.start + odd.where(pair[1][0], pair[0][0]) * layout.chunk
                 found += [self.weights.load(self._place_of_row(base, first + i)) for i in range(sharing.steps)]
             return found
 
-        read: list[tuple[Word, int, Word | None]] = []
+        read: list[tuple[Number, int, Number | None]] = []
         for tile, ((one, _), (other, _)) in zip(tiles, pairs, strict=True):
             there = None if count % 2 == 0 else tile * 2 + 1 < count
             read += [(one, arrivals, None), (other, arrivals, there)]
         return self._held(sharing, part, tiles, works, load, read)
 
-    def _place_of_row(self, base: Word, step: Word) -> Word:
+    def _place_of_row(self, base: Number, step: Number) -> Number:
         """Where a lane's weights of a step lie: of its row in a chunk of 8."""
         row, line = self.launch.lane % 8, 8 * 2 * LINE
         return self.weights.column_place(base + step // LINE_STEPS * line, step % LINE_STEPS, word(0), row)
 
-    def load_columns(self, chunk: Word, sharing: Sharing) -> Held:
+    def load_columns(self, chunk: Number, sharing: Sharing) -> Held:
         """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
         launch, layout = self.launch, self.launch.layout
         number, works = self.products.share_out(sharing)
@@ -100,7 +101,7 @@ class TextProducts:
         def load() -> list[Fragment]:
             found: list[list[Fragment]] = [[] for _ in tiles]
             for start, (slot, parity) in zip(starts, slots, strict=True):
-                c.wait(launch.full(slot), parity)
+                ptx.wait(launch.full(slot), parity)
                 base = launch.start + slot * layout.chunk
                 for step in range(start, min(start + LINE_STEPS, sharing.steps)):
                     for tile, row, mine in zip(tiles, rows, found, strict=True):
@@ -112,7 +113,7 @@ class TextProducts:
         return self._held(sharing, part, tiles, works, load, [(slot, arrivals, None) for slot, _ in slots])
 
     @staticmethod
-    def _tiles(group: Word, sharing: Sharing) -> list[Word]:
+    def _tiles(group: Number, sharing: Sharing) -> list[Number]:
         """A subgroup's, of those that each group of subgroups has."""
         turns = sharing.all // sharing.tiles
         return [word(i) if sharing.tiles == 1 else group + i * sharing.tiles for i in range(turns)]
@@ -120,11 +121,11 @@ class TextProducts:
     def _held(
         self,
         sharing: Sharing,
-        part: Word,
-        tiles: list[Word],
-        works: Word | None,
+        part: Number,
+        tiles: list[Number],
+        works: Number | None,
         load: Callable[[], list[Fragment]],
-        read: list[tuple[Word, int, Word | None]],
+        read: list[tuple[Number, int, Number | None]],
     ) -> Held:
         steps = sharing.steps
         numbers, _ = self.products.load_where(works, steps * len(tiles), (0, 1), lambda: (load(), []))
@@ -136,20 +137,20 @@ class TextProducts:
 
         def arrive() -> None:
             for slot, count, there in (one for mine in held for one in mine.read):
-                if_there(there, partial(c.arrive, self.launch.empty(slot), count))
+                if_there(there, partial(ptx.arrive, self.launch.empty(slot), count))
 
         self.launch.once_read(arrive)
 
     # ---- operands
 
-    def operands(self, place: Word, step: Word | int, distance: int = 1) -> list[list[Fragment]]:
+    def operands(self, place: Number, step: Number | int, distance: int = 1) -> list[list[Fragment]]:
         """What a lane has of a step of an operand and of another behind it: of each a fragment of each part."""
         lane = self.launch.lane
         half, late = lane // 8 & 1, lane // 16
         within = (lane % 8 ^ half) << 4
 
-        def load(start: Word, step: Word) -> list[Word]:
-            return c.load_matrices(start + step * STEP_BYTES + (within ^ ((step & 3) << 5)))
+        def load(start: Number, step: Number) -> list[Number]:
+            return ptx.load_matrices(start + step * STEP_BYTES + (within ^ ((step & 3) << 5)))
 
         steps = [word(step), word(step) + distance]
         first, second = (load(place + lane // 8 * MATRIX_BYTES, one) for one in steps)
@@ -166,14 +167,14 @@ class TextProducts:
             for step, parts in enumerate(self.operands(place, first + i, int(more))[: 1 + more]):
                 for tile, numbers in enumerate(held.numbers):
                     both = zip(parts, totals[tile], strict=True)
-                    totals[tile] = [c.multiply(numbers[i + step], part, total) for part, total in both]
+                    totals[tile] = [ptx.multiply(numbers[i + step], part, total) for part, total in both]
         group, column, size = launch.lane // 4, launch.lane % 4 * 2, 4 * pitch(sharing)
 
         def store() -> None:
             for tile, chains in zip(held.tiles, totals, strict=True):
                 to = launch.place("sums") + (tile * 16 + group) * 4 + (held.slice * MOST_SEQUENCES + column) * size
                 for number, value in enumerate(added(chains)):
-                    c.store_words(to + (number % 2 * size + number // 2 * 32), [value])
+                    ptx.store_words(to + (number % 2 * size + number // 2 * 32), [value])
 
         if_there(held.works, store)
 
@@ -182,11 +183,11 @@ class TextProducts:
         """Chains, one for each part."""
         return [[real(0.0)] * 4 for _ in range(OPERAND_PARTS)]
 
-    def sum_of(self, sharing: Sharing, sequence: Word, number: Word, count: int) -> list[Word]:
+    def sum_of(self, sharing: Sharing, sequence: Number, number: Number, count: int) -> list[Number]:
         """So many neighbouring numbers of a sequence, summed up over slices."""
         size = 4 * pitch(sharing)
         start = self.launch.place("sums") + sequence * size + number * 4
-        own, *parts = (c.load_reals(start + i * (MOST_SEQUENCES * size), count) for i in range(sharing.slices))
+        own, *parts = (ptx.load_reals(start + i * (MOST_SEQUENCES * size), count) for i in range(sharing.slices))
         for part in parts:
             own = [x + y for x, y in zip(own, part, strict=True)]
         return own
@@ -196,26 +197,26 @@ class TextProducts:
         instead are half as much again, in words of which two are sent at once: 4 us a step of GPT-2 more on an H200."""
         launch, quads = self.launch, depth // 4
 
-        def quad(number: Word) -> None:
-            values = c.load_reals(launch.place(source) + number * 16, 4)
+        def quad(number: Number) -> None:
+            values = ptx.load_reals(launch.place(source) + number * 16, 4)
             store_parts(launch.place(name), number // quads, number % quads, values)
 
         for_threads(launch, launch.layout.sequences * quads, quad)
         self.wait_at()
 
 
-def store_parts(place: Word, sequence: Word, quad: Word, values: Sequence[Word]) -> None:
+def store_parts(place: Number, sequence: Number, quad: Number, values: Sequence[Number]) -> None:
     """Four neighbouring numbers of a sequence as parts of an operand: for each step of 16 a matrix of each part's first
     and second half, whose rows, one for a sequence, are changed for each other so that neighbouring steps' lie in
     different banks."""
     step, half = quad // 4, quad // 2 & 1
     row = sequence ^ half ^ ((step & 3) << 1)
     to = place + (step * STEP_BYTES + half * MATRIX_BYTES + row * 16 + (quad & 1) * 8)
-    for number, pair in enumerate(zip(c.split(*values[:2]), c.split(*values[2:]), strict=True)):
-        c.store_words(to + number * PART_BYTES, pair)
+    for number, pair in enumerate(zip(ptx.split(*values[:2]), ptx.split(*values[2:]), strict=True)):
+        ptx.store_words(to + number * PART_BYTES, pair)
 
 
-def for_threads(launch: BatchLaunch, count: int, body: Callable[[Word], None]) -> None:
+def for_threads(launch: BatchLaunch, count: int, body: Callable[[Number], None]) -> None:
     """body(number) of so many numbers, each by one of the threads that multiply."""
     first = launch.subgroup * 32 + launch.lane
     turns = -(-count // THREADS)
@@ -230,13 +231,13 @@ def for_threads(launch: BatchLaunch, count: int, body: Callable[[Word], None]) -
             when(number < count, partial(body, number))
 
 
-def added(chains: Totals) -> list[Word]:
+def added(chains: Totals) -> list[Number]:
     """The sums of an operand's parts' chains."""
     first, second, third = chains
     return [x + (y + z) for x, y, z in zip(first, second, third, strict=True)]
 
 
-def both_of(one: Word | None, other: Word | None) -> Word | None:
+def both_of(one: Number | None, other: Number | None) -> Number | None:
     """Whether both hold; None: one that always does."""
     if one is None or other is None:
         return other if one is None else one

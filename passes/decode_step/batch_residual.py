@@ -14,23 +14,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_layout import QUADS_OF_TURN
 from lispgpt.passes.decode_step.batch_products import TextProducts, both_of, store_parts
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.launch import Copied, lanes, moments_of
-from lispgpt.passes.decode_step.scalars import Word, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.targets import ptx
 
 
-def marked(line: Sequence[Word], mark: Word) -> list[Word]:
+def marked(line: Sequence[Number], mark: Number) -> list[Number]:
     return [(line[0].bits() & -2) | mark, *line[1:]]
 
 
-def unmarked(line: Sequence[Word]) -> list[Word]:
+def unmarked(line: Sequence[Number]) -> list[Number]:
     """The numbers of a line, which are the same in every use of its place."""
     return [(line[0] & -2).bits(), *(w.bits() for w in line[1:])]
 
@@ -46,25 +47,25 @@ class Summed:
     """The residual stream behind an exchange.  place: which of its three places it has.  mark: the bit that its lines
     have."""
 
-    place: Word
-    mark: Word
+    place: Number
+    mark: Number
 
     @staticmethod
-    def of_attention(launch: BatchLaunch, run: Word, layer: Word) -> Summed:
+    def of_attention(launch: BatchLaunch, run: Number, layer: Number) -> Summed:
         """run: of all launches'."""
         return Summed(word(0), _odd(run * launch.layout.layers + layer))
 
     @staticmethod
-    def of_layer(launch: BatchLaunch, run: Word, layer: Word) -> Summed:
+    def of_layer(launch: BatchLaunch, run: Number, layer: Number) -> Summed:
         """Behind a layer that is not a run's last."""
         return Summed(word(1), _odd(run * (launch.layout.layers - 1) + layer))
 
     @staticmethod
-    def of_run(run: Word) -> Summed:
+    def of_run(run: Number) -> Summed:
         """Behind a run's last layer."""
         return Summed(word(2), _odd(run))
 
-    def line(self, launch: BatchLaunch, sequence: Word, quad: Word) -> ir.Value:
+    def line(self, launch: BatchLaunch, sequence: Number, quad: Number) -> ir.Value:
         """Where a sequence's line lies."""
         layout = launch.layout
         offset = (
@@ -72,18 +73,18 @@ class Summed:
             + quad * 16
             + layout.lines["residual_stream"]
         )
-        return c.pointer(launch.exchange, offset)
+        return ptx.pointer(launch.exchange, offset)
 
 
-def _odd(uses: Word) -> Word:
+def _odd(uses: Number) -> Number:
     """The mark of a place that was used so often before."""
     return (uses & 1) ^ 1
 
 
-def embedded(launch: BatchLaunch, made: Copied, sequence: Word, column: Word, run: Word) -> list[Word]:
+def embedded(launch: BatchLaunch, made: Copied, sequence: Number, column: Number, run: Number) -> list[Number]:
     """Four numbers of a sequence's residual stream ahead of the layers.  made: the kernel that makes it."""
     chain = launch.chain
-    token = c.load_words(launch.place("tokens") + sequence * 4, 1)[0]
+    token = ptx.load_words(launch.place("tokens") + sequence * 4, 1)[0]
     position = launch.position_of(sequence) + run
     for argument, series in chain.embedded.items():
         if series.buffer in (chain.tokens, chain.positions):
@@ -97,8 +98,8 @@ def embedded(launch: BatchLaunch, made: Copied, sequence: Word, column: Word, ru
 class _Line:
     """A lane's of a sequence.  works: whether it is its own, where not all are."""
 
-    sequence: Word
-    works: Word | None
+    sequence: Number
+    works: Number | None
 
 
 class ResidualStream:
@@ -120,36 +121,36 @@ class ResidualStream:
             works = both_of(self.inside, sequence < layout.sequences if some else None)
             self.lines.append(_Line(lesser(sequence, word(layout.sequences - 1)) if some else sequence, works))
 
-    def _text(self, number: Word) -> Word:
+    def _text(self, number: Number) -> Number:
         """A subgroup's number-th; none where there are no more."""
         return self.group + number * self.groups
 
-    def embed(self, made: Copied, run: Word) -> list[Word]:
+    def embed(self, made: Copied, run: Number) -> list[Number]:
         """Its numbers ahead of the layers."""
         return [w for line in self.lines for w in embedded(self.launch, made, line.sequence, self.quad * 4, run)]
 
     def follow(self, summed: Summed) -> None:
         """Wait for the subgroup's first line, without asking for all others while it is not there."""
         place = summed.line(self.launch, self.lines[0].sequence, self.quad)
-        when(self.launch.lane == 0, lambda: c.await_lines([place], lambda words: (words[0] ^ summed.mark) & 1))
-        c.subgroup_barrier()
+        when(self.launch.lane == 0, lambda: ptx.await_lines([place], lambda words: (words[0] ^ summed.mark) & 1))
+        ptx.subgroup_barrier()
 
-    def take(self, summed: Summed, since: Word) -> list[Word]:
+    def take(self, summed: Summed, since: Number) -> list[Number]:
         """Its numbers behind an exchange.  All blocks ask for all of the residual stream: who asks too early, again and
         again, keeps it from coming.  since: the clock when the block has left its part."""
-        c.pause_until(since, PAUSE)
+        ptx.pause_until(since, PAUSE)
         places = [summed.line(self.launch, line.sequence, self.quad) for line in self.lines]
-        lines = c.await_lines(places, lambda words: (words[0] ^ summed.mark) & 1)
-        c.subgroup_barrier()
+        lines = ptx.await_lines(places, lambda words: (words[0] ^ summed.mark) & 1)
+        ptx.subgroup_barrier()
         return [w for line in lines for w in unmarked(line)]
 
-    def weights(self, norm: NormWeights, layer: Word | int) -> list[list[Word]]:
+    def weights(self, norm: NormWeights, layer: Number | int) -> list[list[Number]]:
         """What a lane loads of a norm's weights ahead of the residual stream: of gamma and beta its four numbers."""
         series = [norm.gamma] if norm.beta is None else [norm.gamma, norm.beta]
         memories = [self.launch.floats(one, layer) for one in series]
         return [lanes(b.load(memory, [(self.quad * 4).index()], 4)) for memory in memories]
 
-    def leave_scaled(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
+    def leave_scaled(self, numbers: list[Number], norm: NormWeights, weights: list[list[Number]]) -> None:
         """The residual stream times a norm's gamma as an operand, and in each subgroup's memory all sequences' moments,
         which are then at hand behind the product.  weights: what `weights` has found."""
         for i, line in enumerate(self.lines):
@@ -157,9 +158,9 @@ class ResidualStream:
         self.leave_moments(numbers)
         self.products.wait_at()
         sequence = lesser(self.launch.lane, word(self.launch.layout.sequences - 1))
-        c.store_words(self.launch.moments_place(sequence), list(moments(self.launch, norm, sequence)))
+        ptx.store_words(self.launch.moments_place(sequence), list(moments(self.launch, norm, sequence)))
 
-    def leave_normed(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
+    def leave_normed(self, numbers: list[Number], norm: NormWeights, weights: list[list[Number]]) -> None:
         """A norm of the residual stream as an operand."""
         gamma, *beta = weights
         self.leave_moments(numbers)
@@ -172,10 +173,10 @@ class ResidualStream:
             self._leave(line, [value + y for value, y in zip(made, beta[0], strict=True)] if beta else made)
         self.products.wait_at()
 
-    def _leave(self, line: _Line, made: list[Word]) -> None:
+    def _leave(self, line: _Line, made: list[Number]) -> None:
         if_there(line.works, partial(store_parts, self.launch.place("x"), line.sequence, self.quad, made))
 
-    def leave_moments(self, numbers: list[Word]) -> None:
+    def leave_moments(self, numbers: list[Number]) -> None:
         """The sums of a part's numbers of each sequence, and of their squares."""
         launch, layout, sums = self.launch, self.launch.layout, []
         for x in (numbers[4 * i : 4 * i + 4] for i in range(len(self.lines))):
@@ -184,21 +185,21 @@ class ResidualStream:
         number, value, first = sums_across(launch.lane, sums)
         sequence, kind = self._text(number >> 1), number & 1
         place = launch.place("statistics") + ((sequence * layout.line_parts + self.part) * 2 + kind) * 4
-        when(first & (sequence < layout.sequences), lambda: c.store_words(place, [value]))
+        when(first & (sequence < layout.sequences), lambda: ptx.store_words(place, [value]))
 
 
-def moments(launch: BatchLaunch, norm: NormWeights, sequence: Word) -> tuple[Word, Word]:
+def moments(launch: BatchLaunch, norm: NormWeights, sequence: Number) -> tuple[Number, Number]:
     """(mean, 1 / deviation) of a sequence's residual stream, from what subgroups have left."""
     layout = launch.layout
     start = launch.place("statistics") + sequence * (8 * layout.line_parts)
-    parts = [c.load_reals(start + 8 * i, 2) for i in range(layout.line_parts)]
+    parts = [ptx.load_reals(start + 8 * i, 2) for i in range(layout.line_parts)]
     total, square = parts[0]
     for one, other in parts[1:]:
         total, square = total + one, square + other
     return moments_of(launch, total, square, norm.centred, norm.epsilon)
 
 
-def sums_across(lane: Word, values: list[Word]) -> tuple[Word, Word, Word]:
+def sums_across(lane: Number, values: list[Number]) -> tuple[Number, Number, Number]:
     """Some numbers, each added up across a subgroup's lanes, which share the sums out: (the number of a lane's, its
     sum, whether it is the first lane that has it)."""
     number, distance = word(0), 16

@@ -10,15 +10,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import either, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.batch_launch import THREADS
 from lispgpt.passes.decode_step.batch_norms import DeferredNorm
 from lispgpt.passes.decode_step.batch_products import TextProducts
 from lispgpt.passes.decode_step.launch import Copied, finished, preload
 from lispgpt.passes.decode_step.layout import RANKS
-from lispgpt.passes.decode_step.scalars import Word, either, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.sharing import Sharing
+from lispgpt.passes.targets import ptx
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class _Row:
     """A thread's, among its block's of one product.  place: of its result.  fixed: what its norm has of each product's
     row.  there: whether it is one."""
 
-    row: Word
-    sequence: Word
+    row: Number
+    sequence: Number
     place: list[ir.Value]
-    fixed: list[list[Word]]
-    there: Word | None
+    fixed: list[list[Number]]
+    there: Number | None
 
 
 class Rows:
@@ -55,11 +56,11 @@ class Rows:
             for made in self.made:
                 preload(made, self.rows[-1].place, 1)
 
-    def column(self, row: Word) -> Word:
+    def column(self, row: Number) -> Number:
         """Which of the product's rows a block's is."""
         raise NotImplementedError
 
-    def _finished(self, row: _Row) -> Word:
+    def _finished(self, row: _Row) -> Number:
         """What the ops behind the products make of their sums."""
         value = word(0)
         for number, made in enumerate(self.made):
@@ -71,7 +72,7 @@ class Rows:
             value = _behind(made, row.place, self.norm.normed(total, row.sequence, row.fixed[number]))
         return value
 
-    def _sum(self, row: _Row, number: int) -> list[Word]:
+    def _sum(self, row: _Row, number: int) -> list[Number]:
         """Of a product.  A thread that has no row may not ask for one: sums of the next product take their place once
         what is made of these is there."""
         ask = partial(self.products.sum_of, self.sharing, row.sequence, row.row + number * self.count, 1)
@@ -81,16 +82,16 @@ class Rows:
 class Queries(Rows):
     """Queries, keys and values, for the rank that has the sequence."""
 
-    def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
+    def __init__(self, stack: ExitStack, products: TextProducts, layer: Number) -> None:
         launch, layout = products.launch, products.launch.layout
         norm = DeferredNorm(launch, launch.chain.norms[0], layer, [launch.chain.qkv])
         super().__init__(stack, products, norm, layout.qkv, 8 * layout.qkv_tiles)
 
-    def _number(self, row: Word) -> Word:
+    def _number(self, row: Number) -> Number:
         """Of a cluster's rows."""
         return (row // 8) * (8 * RANKS) + self.launch.rank * 8 + row % 8
 
-    def column(self, row: Word) -> Word:
+    def column(self, row: Number) -> Number:
         return self.launch.row_of_heads(self._number(row))
 
     def leave(self) -> None:
@@ -102,18 +103,18 @@ class Queries(Rows):
             remote = self.launch.remote(one.sequence)
             four = self.launch.of_neighbours([self._finished(one)], 4)
             to, barrier = remote + number * 4 + layout.at["own"], remote + layout.barrier["own"]
-            when(inside & (self.launch.lane % 4 == 0), partial(c.send, to, four, barrier))
+            when(inside & (self.launch.lane % 4 == 0), partial(ptx.send, to, four, barrier))
 
 
 class HiddenUnits(Rows):
     """Hidden units, for all ranks."""
 
-    def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
+    def __init__(self, stack: ExitStack, products: TextProducts, layer: Number) -> None:
         launch, layout = products.launch, products.launch.layout
         norm = DeferredNorm(launch, launch.chain.norms[1], layer, launch.chain.gate_up)
         super().__init__(stack, products, norm, layout.up, layout.hidden_rows)
 
-    def column(self, row: Word) -> Word:
+    def column(self, row: Number) -> Number:
         layout = self.launch.layout
         return self.launch.cluster * layout.hidden + self.launch.rank * layout.hidden_rows + row
 
@@ -125,8 +126,8 @@ class HiddenUnits(Rows):
             if_there(one.there, partial(launch.send, "units", [(number * 4, quad)], 4))
 
 
-def _behind(made: Copied, place: list[ir.Value], total: Word) -> Word:
+def _behind(made: Copied, place: list[ir.Value], total: Number) -> Number:
     """What the ops behind one product make of a sum."""
     made.hold_product(total.value, place)
     with made.reader.scope():
-        return Word(made.reader.read(made.result, place))
+        return Number(made.reader.read(made.result, place))

@@ -12,38 +12,39 @@ from __future__ import annotations
 
 from functools import partial
 
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import each, loop, when, word
 from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
 from lispgpt.passes.decode_step.batch_residual import Summed, embedded, marked, unmarked
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.launch import Copied, copied, finished, joined, lanes, preload
 from lispgpt.passes.decode_step.layout import RANKS
-from lispgpt.passes.decode_step.scalars import Word, each, loop, when, word
 from lispgpt.passes.decode_step.sharing import Sharing
+from lispgpt.passes.targets import ptx
 
 
-def _addend(launch: BatchLaunch, count: Word, reader: Word, writer: Word, number: Word) -> Word:
+def _addend(launch: BatchLaunch, count: Number, reader: Number, writer: Number, number: Number) -> Number:
     """Where a cluster leaves a line of this rank's for another, in bytes."""
     clusters, own = launch.layout.layer_clusters, launch.layout.own_lines
     place = (((count & 1) * RANKS + launch.rank) * clusters + reader) * clusters + writer
     return (place * own + number) * 16 + launch.layout.lines["addends"]
 
 
-def _mark(count: Word) -> Word:
+def _mark(count: Number) -> Number:
     """The bit that addends have in an exchange, of which there were so many before."""
     return ((count >> 1) & 1) ^ 1
 
 
-def leave_addends(launch: BatchLaunch, count: Word, sharing: Sharing) -> None:
+def leave_addends(launch: BatchLaunch, count: Number, sharing: Sharing) -> None:
     """By the subgroups that multiply: their sums of the rank's columns.  count: of exchanges before this one."""
     layout, mark, products = launch.layout, _mark(count), TextProducts(launch)
 
-    def line(number: Word) -> None:
+    def line(number: Number) -> None:
         own = products.sum_of(sharing, number // layout.quads, number % layout.quads * 4, 4)
         place = _addend(launch, count, number // layout.own_lines, launch.cluster, number % layout.own_lines)
-        c.store_line(c.pointer(launch.exchange, place), marked(own, mark))
+        ptx.store_line(ptx.pointer(launch.exchange, place), marked(own, mark))
 
     for_threads(launch, layout.rank_lines, line)
 
@@ -66,7 +67,7 @@ class Summer:
         """All runs of the launch."""
         each(0, self.launch.times, self._run)
 
-    def _run(self, run: Word) -> None:
+    def _run(self, run: Number) -> None:
         launch, chain, layout = self.launch, self.launch.chain, self.launch.layout
         self.launch.wait_for_tokens()
         with copied(launch, chain.embedding, chain.embedded, 0) as made:
@@ -74,7 +75,7 @@ class Summer:
                 w for _, _, sequence, quad in self.lines for w in embedded(launch, made, sequence, quad * 4, run)
             ]
 
-        def layer(number: Word, *residual_stream: Word) -> list[Word]:
+        def layer(number: Number, *residual_stream: Number) -> list[Number]:
             now = launch.before + run
             count = (now * layout.layers + number) * 2
             found = self._sum(
@@ -87,7 +88,9 @@ class Summer:
 
         loop(0, layout.layers, residual_stream, layer)
 
-    def _sum(self, product: Product, layer: Word, count: Word, residual_stream: list[Word], to: Summed) -> list[Word]:
+    def _sum(
+        self, product: Product, layer: Number, count: Number, residual_stream: list[Number], to: Summed
+    ) -> list[Number]:
         """The residual stream behind an exchange, left for all."""
         launch, layout, mark, now = self.launch, self.launch.layout, _mark(count), []
         with finished(launch, product, layer) as made:
@@ -95,23 +98,23 @@ class Summer:
             for place in ahead:
                 preload(made, place, 4)
             for turn, ((works, own, sequence, quad), place) in enumerate(zip(self.lines, ahead, strict=True)):
-                first = c.wide(_addend(launch, count, launch.cluster, word(0), own))
+                first = ptx.wide(_addend(launch, count, launch.cluster, word(0), own))
                 writers = range(layout.layer_clusters)
-                places = [c.pointer(launch.exchange, first + writer * (16 * layout.own_lines)) for writer in writers]
-                found = c.await_lines(places, lambda words: works.where((words[0] ^ mark) & 1, 0))  # noqa: B023
+                places = [ptx.pointer(launch.exchange, first + writer * (16 * layout.own_lines)) for writer in writers]
+                found = ptx.await_lines(places, lambda words: works.where((words[0] ^ mark) & 1, 0))  # noqa: B023
                 total, *parts = map(unmarked, found)
                 for part in parts:
                     total = [x + y for x, y in zip(total, part, strict=True)]
                 line = self._finished(made, product, place, total, residual_stream[4 * turn : 4 * turn + 4])
-                when(works, partial(c.store_line, to.line(launch, sequence, quad), marked(line, to.mark)))
+                when(works, partial(ptx.store_line, to.line(launch, sequence, quad), marked(line, to.mark)))
                 now += line
-        c.subgroup_barrier()
+        ptx.subgroup_barrier()
         return now
 
     @staticmethod
     def _finished(
-        made: Copied, product: Product, place: list[ir.Value], total: list[Word], before: list[Word]
-    ) -> list[Word]:
+        made: Copied, product: Product, place: list[ir.Value], total: list[Number], before: list[Number]
+    ) -> list[Number]:
         """Four numbers of a sequence's residual stream, to which their sums are added."""
         assert product.residual_stream is not None
         made.hold_product(joined(total), place)

@@ -16,15 +16,16 @@ from collections.abc import Sequence
 from functools import reduce
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import again, each, either, greater, lesser, real, when, word
 from lispgpt.passes.decode_step.candidates import Candidates, publish
 from lispgpt.passes.decode_step.exponential_clocks import exponential, philox
 from lispgpt.passes.decode_step.largest_logit import LOWEST, is_number, rank_of, value_of
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import RACES, TWO_ROLES
 from lispgpt.passes.decode_step.races import EACH, Race, Races, beats, sum_across
-from lispgpt.passes.decode_step.scalars import Word, again, each, either, greater, lesser, real, when, word
+from lispgpt.passes.targets import ptx
 
 FAR = 40.0
 """What is less probable than the most probable by so many powers of two is looked at last."""
@@ -38,7 +39,7 @@ class Draw(Races):
         super().__init__(launch, real(0.0))
         self.round = word(b.load(launch.exchange, [1], 1))
 
-    def prepare(self, position: Word, round_: Word) -> None:
+    def prepare(self, position: Number, round_: Number) -> None:
         """Take the settings, leave the paces of the block's clocks, and say to subgroups that multiply that they are
         there: what a weight is multiplied by to race."""
         settings = self.launch.chain.settings
@@ -48,30 +49,30 @@ class Draw(Races):
         self.scale, self.k, self.p, self.least = words[0].bits(), words[1], words[2].bits(), words[7].bits()
         key, stream, draw = words[3:5], words[5], position + words[6]
 
-        def quad(number: Word) -> None:
+        def quad(number: Number) -> None:
             counter = [self.launch.row_of_lm_head(number * EACH) // EACH, draw, stream, word(0)]
             paces = [real(1.0) / exponential(bits) for bits in philox(counter, key)]
-            c.store_words(self.launch.place("paces") + number * (4 * EACH), paces)
+            ptx.store_words(self.launch.place("paces") + number * (4 * EACH), paces)
 
         each(self.launch.lane, self.rows // EACH, quad, 32)
-        when(self.launch.lane == 0, lambda: c.store_words(self.launch.place("round"), [round_, words[0]]))
-        c.arrive_at(RACES, TWO_ROLES)
+        when(self.launch.lane == 0, lambda: ptx.store_words(self.launch.place("round"), [round_, words[0]]))
+        ptx.arrive_at(RACES, TWO_ROLES)
 
-    def choose(self, round_: Word) -> list[Word]:
+    def choose(self, round_: Number) -> list[Number]:
         """(the token, or -1 where the largest logit is no number; the number of the next round)."""
         publish(self, round_)
         found = Candidates(self, round_)
         self.total, winner, known = found.total, found.winner, is_number(found.high)
         cuts = (self.k < self.vocab) | (self.p < 1.0) | (self.least > 0.0)
 
-        def within() -> list[Word]:
+        def within() -> list[Number]:
             first, sure, best = found.take()
             # Nothing cuts off the first one; and enough of the others are more probable than what is not gathered.
             enough = sure >= self.k
             next_ = enough & (winner.rank <= found.bound)
             rank, token = next_.where(best.rank, winner.rank), next_.where(best.token, winner.token)
 
-            def left() -> list[Word]:
+            def left() -> list[Number]:
                 return self._left(rank, token, found, enough, round_ + 1)
 
             return either(winner.token != first, "rr", left, lambda: [winner.token, round_ + 1])
@@ -80,11 +81,11 @@ class Draw(Races):
 
     # ---- cuts
 
-    def _left(self, rank: Word, token: Word, found: Candidates, enough: Word, round_: Word) -> list[Word]:
+    def _left(self, rank: Number, token: Number, found: Candidates, enough: Number, round_: Number) -> list[Number]:
         """The first winner in the set that is left, from one on, and the next round.  enough: whether all that top-k
         leaves are above the bound."""
 
-        def look(rank: Word, token: Word, round_: Word) -> tuple[Word, list[Word]]:
+        def look(rank: Number, token: Number, round_: Number) -> tuple[Number, list[Number]]:
             count, mass, *following, after = either(
                 rank > found.bound,
                 "rffrrr",
@@ -105,10 +106,10 @@ class Draw(Races):
         _, token, round_ = again([rank, token, round_], look)
         return [token, round_]
 
-    def _above(self, rank: Word, token: Word, round_: Word) -> list[Word]:
+    def _above(self, rank: Number, token: Number, round_: Number) -> list[Number]:
         """How many tokens are more probable than one, their mass, and the winner among them."""
 
-        def tally(x: Word, other: Word, pace: Word, count: Word, mass: Word, *best: Word) -> list[Word]:
+        def tally(x: Number, other: Number, pace: Number, count: Number, mass: Number, *best: Number) -> list[Number]:
             more = beats(rank_of(x), other, rank, token)
             race = Race(*best).joined(self.race(x, other, pace, more))
             return [count + more.where(word(1), 0), mass + more.where(self.weight(x), 0.0), *race.words]
@@ -123,30 +124,46 @@ class Draw(Races):
         return [sum_across(count), sum_across(mass), *winner.across().words]
 
     def _in_nucleus(
-        self, rank: Word, weight: Word, count: Word, mass: Word, found: Candidates, enough: Word, round_: Word
-    ) -> list[Word]:
+        self,
+        rank: Number,
+        weight: Number,
+        count: Number,
+        mass: Number,
+        found: Candidates,
+        enough: Number,
+        round_: Number,
+    ) -> list[Number]:
         """Whether what is above one token is less than top-p of what top-k leaves, 1 or 0; and the next round."""
         both = (self.k < self.vocab) & (self.p < 1.0)
         all_ = both.where(mass + weight, self.total)  # which top-k leaves at least: mostly enough to know
         inside = (mass < self.p * all_).where(word(1), 0)
 
-        def share() -> list[Word]:
+        def share() -> list[Number]:
             return self._in_share(rank, weight, count, mass, found, enough, round_)
 
         return either(both & (inside == 0), "rr", share, lambda: [inside, round_])
 
     def _in_share(
-        self, rank: Word, weight: Word, count: Word, mass: Word, found: Candidates, enough: Word, round_: Word
-    ) -> list[Word]:
+        self,
+        rank: Number,
+        weight: Number,
+        count: Number,
+        mass: Number,
+        found: Candidates,
+        enough: Number,
+        round_: Number,
+    ) -> list[Number]:
         """The same where the mass of the top-k is not known: that of some tokens, fewer than k, which lie at a rank of
         `beyond` or above, and of others that lie from `low` on below them."""
 
-        def narrow(low: Word, beyond: Word, some: Word, known: Word, _: Word, round_: Word) -> tuple[Word, list[Word]]:
+        def narrow(
+            low: Number, beyond: Number, some: Number, known: Number, _: Number, round_: Number
+        ) -> tuple[Number, list[Number]]:
             rest = (self.k - some).as_real("arith.sitofp")
             smallest = known + rest * self.weight(value_of(low))
             largest = known + rest * self.weight(value_of(beyond - 1))
             inside = mass < self.p * smallest
-            open_ = (inside | (mass >= self.p * largest)) == Word(b.constant(0, ir.IntegerType.get_signless(1)))
+            open_ = (inside | (mass >= self.p * largest)) == Number(b.constant(0, ir.IntegerType.get_signless(1)))
             state = either(
                 open_, "rrrfr", lambda: self._narrowed(low, beyond, some, known, found, enough, round_),
                 lambda: [low, beyond, some, known, round_],
@@ -158,8 +175,15 @@ class Draw(Races):
         return [inside, round_]
 
     def _narrowed(
-        self, low: Word, beyond: Word, some: Word, known: Word, found: Candidates, enough: Word, round_: Word
-    ) -> list[Word]:
+        self,
+        low: Number,
+        beyond: Number,
+        some: Number,
+        known: Number,
+        found: Candidates,
+        enough: Number,
+        round_: Number,
+    ) -> list[Number]:
         """By counts at three ranks between: in the midst, and where weights lie apart."""
         upper = value_of(beyond - 1)
         lower = greater(greater(value_of(low), self.top - real(FAR) / self.scale), real(LEAST))
@@ -178,10 +202,10 @@ class Draw(Races):
             low = more.where(pivot, low)
         return [low, beyond, some, known, round_]
 
-    def _reaching(self, pivots: Sequence[Word], round_: Word) -> list[Word]:
+    def _reaching(self, pivots: Sequence[Number], round_: Number) -> list[Number]:
         """How many tokens reach each of some ranks, and their mass, by a round of publishing."""
 
-        def one(x: Word, _: Word, __: Word, *sums: Word) -> list[Word]:
+        def one(x: Number, _: Number, __: Number, *sums: Number) -> list[Number]:
             its, weight, count = rank_of(x), self.weight(x), len(pivots)
             reach = [its >= pivot for pivot in pivots]
             counts = [n + r.where(word(1), 0) for n, r in zip(sums[:count], reach, strict=True)]
@@ -191,4 +215,4 @@ class Draw(Races):
         published, half = self.all_gathered(round_, [sum_across(s) for s in sums]), len(pivots)
         counts = [[inside.where(words[i], 0) for inside, words in published] for i in range(half)]
         masses = [[inside.where(words[half + i].bits(), 0.0) for inside, words in published] for i in range(half)]
-        return [sum_across(reduce(Word.__add__, own)) for own in counts + masses]
+        return [sum_across(reduce(Number.__add__, own)) for own in counts + masses]

@@ -12,20 +12,21 @@ from contextlib import ExitStack
 from functools import partial
 from math import prod
 
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import shape_of
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import added, each, if_there, lesser, when, word
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.deferred_norms import load_sums, normed
 from lispgpt.passes.decode_step.launch import Copied, Launch, copied, finished, moments_of, preload
 from lispgpt.passes.decode_step.layout import ATTENDED, HOISTED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
 from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
 from lispgpt.passes.decode_step.residual import sums_across
-from lispgpt.passes.decode_step.scalars import Word, added, each, if_there, lesser, when, word
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.softmax_merge import merge
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.targets import ptx
 
 
 class Finisher:
@@ -35,61 +36,61 @@ class Finisher:
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
 
-        def run(number: Word) -> None:
+        def run(number: Number) -> None:
             if launch.chain.hoisted:
                 make_hoisted(launch, launch.position + number)
-                c.arrive_at(HOISTED, TWO_ROLES)
+                ptx.arrive_at(HOISTED, TWO_ROLES)
             each(0, layout.layers, lambda layer: self._layer(number, layer))
 
         when(launch.layered, lambda: each(0, launch.times, run))
 
-    def _moments(self, norm: NormWeights) -> list[Word]:
+    def _moments(self, norm: NormWeights) -> list[Number]:
         """(mean, 1 / deviation) of the residual stream, once it is there."""
         launch, width = self.launch, self.launch.layout.width
-        c.wait_at(ROW, TWO_ROLES)
-        numbers: list[Word] = []
+        ptx.wait_at(ROW, TWO_ROLES)
+        numbers: list[Number] = []
         for first in range(0, width, 128):
-            four = c.load_reals(launch.place("residual_stream") + first * 4 + launch.lane * 16, 4)
+            four = ptx.load_reals(launch.place("residual_stream") + first * 4 + launch.lane * 16, 4)
             numbers += four if first + 128 <= width else [(launch.lane * 4 < width - first).where(x, 0.0) for x in four]
         total, square = sums_across(numbers)
         return list(moments_of(launch, total, square, norm.centred, norm.epsilon))
 
-    def _layer(self, run: Word, layer: Word) -> None:
+    def _layer(self, run: Number, layer: Number) -> None:
         launch, chain = self.launch, self.launch.chain
         position = launch.position + run
         with finished(launch, chain.qkv, layer) as made:
             self._queries(layer, made)
         nbytes = RANKS * launch.layout.each * (4 * launch.layout.depth + 8)
-        when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
-        c.wait_at(PARTS, TWO_ROLES)
+        when(launch.lane == 0, lambda: ptx.expect(launch.barrier("merged"), nbytes))
+        ptx.wait_at(PARTS, TWO_ROLES)
         merge(launch, position, launch.at_layer(run, layer))
-        c.arrive_at(ATTENDED, THREE_ROLES)
+        ptx.arrive_at(ATTENDED, THREE_ROLES)
         with ExitStack() as stack:
             self._hidden(layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.gate_up])
 
     def _row_sums(
-        self, sharing: Sharing, name: str, rows: Sequence[Word], norm: NormWeights, known: Sequence[Sequence[Word]]
-    ) -> list[Word]:
+        self, sharing: Sharing, name: str, rows: Sequence[Number], norm: NormWeights, known: Sequence[Sequence[Number]]
+    ) -> list[Number]:
         """Rows of a product of the normed residual stream.  known: of each, sums of the norm's own weights."""
         moments, there = self._moments(norm), self.launch.place("moments")
-        when(self.launch.lane == 0, lambda: c.store_words(there, moments))  # else they are made behind the barrier
-        c.wait_at(SUMS, TWO_ROLES)
-        mean, factor = c.load_reals(there, 2)
+        when(self.launch.lane == 0, lambda: ptx.store_words(there, moments))  # else they are made behind the barrier
+        ptx.wait_at(SUMS, TWO_ROLES)
+        mean, factor = ptx.load_reals(there, 2)
         place = self.launch.place(name)
         totals = [self._sum(sharing, place + row * 4) for row in rows]
         return [normed(norm, total, sums, mean, factor) for total, sums in zip(totals, known, strict=True)]
 
     @staticmethod
-    def _sum(sharing: Sharing, start: Word) -> Word:
+    def _sum(sharing: Sharing, start: Number) -> Number:
         step = 4 * 8 * sharing.all
-        return added([c.load_reals(start + step * i, 1)[0] for i in range(sharing.slices)])
+        return added([ptx.load_reals(start + step * i, 1)[0] for i in range(sharing.slices)])
 
-    def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
+    def _finished(self, made: Copied, place: Sequence[object], value: Number) -> Number:
         """What the ops behind a product make of a sum."""
         made.hold_product(value.value, place)
-        return Word(made.reader.read(made.result, list(place)))
+        return Number(made.reader.read(made.result, list(place)))
 
-    def _queries(self, layer: Word, made: Copied) -> None:
+    def _queries(self, layer: Number, made: Copied) -> None:
         """A lane's rows of queries, keys or values, to all ranks."""
         launch, layout = self.launch, self.launch.layout
         count = 8 * layout.qkv_tiles
@@ -109,7 +110,7 @@ class Finisher:
             four = (number - launch.lane % 4) * 4, launch.of_neighbours([value], 4)
             if_there(there, partial(launch.send, "own", [four], 4))
 
-    def _hidden(self, layer: Word, made: Sequence[Copied]) -> None:
+    def _hidden(self, layer: Number, made: Sequence[Copied]) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""
         launch, layout, chain = self.launch, self.launch.layout, self.launch.chain
         own = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
@@ -138,7 +139,7 @@ class Finisher:
             if_there(there, partial(launch.send, "hidden_units", [pair], 2))
 
 
-def make_hoisted(launch: Launch, position: Word) -> None:
+def make_hoisted(launch: Launch, position: Number) -> None:
     """By a subgroup: what is the same for all layers' attention."""
     for ahead in launch.chain.hoisted:
         with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
@@ -152,16 +153,16 @@ def make_hoisted(launch: Launch, position: Word) -> None:
                 _leave_hoisted(launch, made, tensor, launch.place("ahead") + launch.layout.ahead.place(theirs))
 
 
-def _leave_hoisted(launch: Launch, made: Copied, tensor: ir.Value, start: Word) -> None:
+def _leave_hoisted(launch: Launch, made: Copied, tensor: ir.Value, start: Number) -> None:
     shape = shape_of(tensor)
 
-    def one(number: Word) -> None:
+    def one(number: Number) -> None:
         index, rest = [], number
         for extent in shape[:0:-1]:
             index.append((rest % extent).index())
             rest = rest // extent
         with made.reader.scope():
-            value = Word(made.reader.read(tensor, [rest.index(), *index[::-1]]))
-        c.store_words(start + number * 4, [value])
+            value = Number(made.reader.read(tensor, [rest.index(), *index[::-1]]))
+        ptx.store_words(start + number * 4, [value])
 
     each(launch.lane, prod(shape), one, 32)

@@ -8,8 +8,9 @@ every other one is at most 2^-29 off, however small it is.
 
 from __future__ import annotations
 
-from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.scalars import Word, assembly, fused, real
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import fused, real
+from lispgpt.passes.targets import ptx
 
 MOST_PARTS, COUNTED = 16, 5
 """Of a sum, at most, and bits that count them."""
@@ -19,23 +20,22 @@ MOST, LOST = 2.0**21, 2.0**26
 """Parts are below; what is added for one that is not, so that the sum is LOST / 2 or more whatever the others are."""
 
 
-def part_of_sum(value: Word) -> Word:
+def part_of_sum(value: Number) -> Number:
     """What is added for an F32, as i64."""
-    whole = assembly("cvt.rni.s64.f32 $0, $1;", [value * UNITS], "l", pure=True)[0]
-    kept = (abs(value) < MOST).where(whole, int(LOST * UNITS))
+    kept = (abs(value) < MOST).where(ptx.rounded(value * UNITS, 64), int(LOST * UNITS))
     return (kept << COUNTED) + 1
 
 
-def lacks(now: Word, before: Word, parts: int) -> Word:
+def lacks(now: Number, before: Number, parts: int) -> Number:
     """0 where so many parts have been added.  now, before: what is read of the sum."""
-    return ((c.low_of(now) - c.low_of(before)) & ((1 << COUNTED) - 1)) ^ parts
+    return ((ptx.low_of(now) - ptx.low_of(before)) & ((1 << COUNTED) - 1)) ^ parts
 
 
-def value_of_sum(now: Word, before: Word) -> Word:
+def value_of_sum(now: Number, before: Number) -> Number:
     """What the parts add up to, as F32: of a whole number and a rest of 28 bits with a sign, as a core converts words
     of 64 bits slowly."""
     added = now - before
-    rest = c.low_of(added >> (COUNTED + FRACTION - 32)).signed_shift(32 - FRACTION)
-    whole = (c.low_of(added >> 32) + 1).signed_shift(COUNTED + FRACTION - 32)
+    rest = ptx.low_of(added >> (COUNTED + FRACTION - 32)).signed_shift(32 - FRACTION)
+    whole = (ptx.low_of(added >> 32) + 1).signed_shift(COUNTED + FRACTION - 32)
     value = fused(rest.as_real("arith.sitofp"), real(1 / UNITS), whole.as_real("arith.sitofp"))
     return (abs(value) < LOST / 2).where(value, real(float("nan")))

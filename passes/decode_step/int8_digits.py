@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import fused, greater, if_there, real, when, word
 from lispgpt.passes.decode_step.layout import SHARED_UNIT
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
 from lispgpt.passes.decode_step.products import Products
 from lispgpt.passes.decode_step.residual import Residual
 from lispgpt.passes.decode_step.row_operand import RowOperand
-from lispgpt.passes.decode_step.scalars import Word, assembly, fused, greater, if_there, real, when, word
 from lispgpt.passes.decode_step.weights import Fragment, Scale, ScaledWeights
+from lispgpt.passes.targets import ptx
 
 OCTET = 32
 """Bytes of eight numbers, four of either step: two words for each digit."""
@@ -43,12 +44,12 @@ class Int8Digits(RowOperand):
     def __init__(self, products: Products, weights: ScaledWeights) -> None:
         self.products, self.launch, self.weights = products, products.launch, weights
 
-    def put(self, residual: Residual, values: Sequence[Word]) -> None:
+    def put(self, residual: Residual, values: Sequence[Number]) -> None:
         launch = self.launch
         for i, pair in enumerate(residual.pairs):
             own = values[2 * i : 2 * i + 2]
             size = greater(*(value.bits() & 0x7FFFFFFF for value in own))
-            exponent = greater(c.over_lanes("max", size) >> 23, word(LEAST))
+            exponent = greater(ptx.over_lanes("max", size) >> 23, word(LEAST))
             factor = ((2 * BIAS + BITS - 1 - exponent) << 23).bits()
             numbers = [_digits(value * factor) for value in own]
             theirs = [number.from_lane(LATE) for number in numbers]
@@ -56,13 +57,13 @@ class Int8Digits(RowOperand):
             step, quad = pair.number // 8, pair.number % 4
             to = launch.place("digits") + ((step // 2) * 4 + quad) * OCTET + (step & 1) * 4 + late * 16
             for number, digit in enumerate(_words(late == 1, numbers, theirs)):
-                if_there(pair.works, partial(c.store_words, to + 8 * number, [digit]))
+                if_there(pair.works, partial(ptx.store_words, to + 8 * number, [digit]))
             unit = (exponent == NEITHER).where(real(float("nan")), ((exponent - (BITS - 1)) << 23).bits())
             first = launch.lane == 0 if pair.works is None else (launch.lane == 0) & pair.works
             place = launch.place("units") + pair.number * 2 // SHARED_UNIT * 4
-            when(first, partial(c.store_words, place, [unit]))
+            when(first, partial(ptx.store_words, place, [unit]))
 
-    def operand(self, first: Word | int, count: int, multiple: int) -> list[Fragment]:
+    def operand(self, first: Number | int, count: int, multiple: int) -> list[Fragment]:
         width = self.launch.layout.width
         half, digit = self.products.group // 4, self.products.group & 3
         start = self.launch.place("digits") + (half * (width // 16) + self.products.part) * OCTET
@@ -72,55 +73,53 @@ class Int8Digits(RowOperand):
         for i in range(count // 2):
             if i % each == 0:
                 column = (self.products.part // 2) * (width // 2) + (first * (DEEP // 2) + i * DEEP)
-                (unit,) = c.load_reals(self.launch.place("units") + column // SHARED_UNIT * 4, 1)
-            found.append([*c.load_words(start + i * (4 * OCTET), 2), unit])
+                (unit,) = ptx.load_reals(self.launch.place("units") + column // SHARED_UNIT * 4, 1)
+            found.append([*ptx.load_words(start + i * (4 * OCTET), 2), unit])
         return found
 
-    def load(self, base: Word, first: Word | int, count: int, multiple: int) -> Iterator[Fragment]:
+    def load(self, base: Number, first: Number | int, count: int, multiple: int) -> Iterator[Fragment]:
         places = self.weights.row_places(base, first, count, multiple)
         for one, other in zip(places[::2], places[1::2], strict=True):
             yield [*PackedWeights.load_numbers(one), *PackedWeights.load_numbers(other)]
 
-    def scales(self, base: Word, first: Word | int, count: int) -> Iterator[Scale]:
+    def scales(self, base: Number, first: Number | int, count: int) -> Iterator[Scale]:
         return self.weights.row_scales(base, first, count)
 
     def count_scales(self, steps: int) -> int:
         return self.weights.shared(steps, self.launch.layout.width // DEEP)[1]
 
-    def none(self, steps: int) -> list[Word]:
+    def none(self, steps: int) -> list[Number]:
         return [real(0.0)]
 
     def add(
-        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sequence[Word]
-    ) -> list[Word]:
+        self,
+        weights: Iterable[Fragment],
+        operand: Sequence[Fragment],
+        scales: Sequence[Scale],
+        before: Sequence[Number],
+    ) -> list[Number]:
         (total,), each, sums = before, len(operand) // len(scales), [word(0)] * 4
         for i, (rows, (*digits, unit)) in enumerate(zip(weights, operand, strict=True)):
-            sums = c.multiply_whole(rows, digits, sums)
+            sums = ptx.multiply_whole(rows, digits, sums)
             if (i + 1) % each == 0 or operand[i + 1][2] is not unit:
                 low, high = ((self.products.part < 2).where(sums[k], sums[2 + k]) for k in (0, 1))
                 both = fused(high.as_real("arith.sitofp"), real(BASE), low.as_real("arith.sitofp"))
                 total, sums = fused(both, scales[i // each][0] * unit, total), [word(0)] * 4
         return [total]
 
-    def whole(self, sums: Sequence[Word]) -> Word:
+    def whole(self, sums: Sequence[Number]) -> Number:
         """A lane's columns are the first two digits or the last two."""
         factor = ((self.products.part & 1) == 0).where(real(1.0), BASE * BASE)
         return self.products.across_parts(sums[0] * factor)
 
 
-def _digits(value: Word) -> Word:
+def _digits(value: Number) -> Number:
     """A real as a whole number, each byte of which is a digit with a sign."""
-    whole = assembly("cvt.rni.s32.f32 $0, $1;", [value], "r", pure=True)[0]
-    return (whole + 0x00808080) ^ 0x00808080
+    return (ptx.rounded(value, 32) + 0x00808080) ^ 0x00808080
 
 
-def _words(late: Word, own: Sequence[Word], theirs: Sequence[Word]) -> list[Word]:
+def _words(late: Number, own: Sequence[Number], theirs: Sequence[Number]) -> list[Number]:
     """The first two digits' words of four numbers, or in a thread that has the later two of these the last two's."""
     kind = late.where(word(0x3726), 0x5140)
-    first, second = (_bytes(a, other, kind) for a, other in zip(own, theirs, strict=True))
-    return [_bytes(first, second, word(selector)) for selector in (0x5410, 0x7632)]
-
-
-def _bytes(a: Word, other: Word, selector: Word) -> Word:
-    """Four bytes of two words, those of the second being 4 to 7, as the selector's digits say."""
-    return assembly("prmt.b32 $0, $1, $2, $3;", [a, other, selector], "r", pure=True)[0]
+    first, second = (ptx.bytes_of(a, other, kind) for a, other in zip(own, theirs, strict=True))
+    return [ptx.bytes_of(first, second, word(selector)) for selector in (0x5410, 0x7632)]

@@ -11,26 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lispgpt.passes.decode_step import cluster as c
-from lispgpt.passes.decode_step.scalars import Word, again, assembly, either, real, word
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import again, either, real, word
+from lispgpt.passes.targets import ptx
 
 
-def keep_clocked(barrier: Word, parity: Word, rest: int) -> None:
+def keep_clocked(barrier: Number, parity: Number, rest: int) -> None:
     """By a subgroup that is in no hurry: wait until the phase of that parity is over.  The next one may not end before
     the subgroup has seen that: it would wait for the one behind.  rest: nanoseconds that it sleeps between two
     instructions, or up to twice as many; 0: the chip's units do not sleep."""
     if not rest:
-        c.wait(barrier, parity)
+        ptx.wait(barrier, parity)
         return
 
-    def multiply(sums: Sequence[Word]) -> list[Word]:
+    def multiply(sums: Sequence[Number]) -> list[Number]:
         none = word(0)
-        found = c.multiply([none] * 4, [none] * 2, sums)
-        assembly(f"nanosleep.u32 {rest};", [])
+        found = ptx.multiply([none] * 4, [none] * 2, sums)
+        ptx.sleep(rest)
         return found
 
-    def turn(*sums: Word) -> tuple[Word, list[Word]]:
-        late = c.over_lanes("max", c.lasts(barrier, parity)) != 0
+    def turn(*sums: Number) -> tuple[Number, list[Number]]:
+        late = ptx.over_lanes("max", ptx.lasts(barrier, parity)) != 0
         found = either(late, "ffff", lambda: multiply(sums), lambda: list(sums))
         return late | (found[0] != 0.0), found  # zeros, which somebody has to read: else it is left out
 

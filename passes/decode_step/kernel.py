@@ -7,9 +7,10 @@ from functools import partial
 from lispgpt.base.access import READ, READ_WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import each, when, word
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.exchange import Exchanger
 from lispgpt.passes.decode_step.finish import Finisher
@@ -19,14 +20,13 @@ from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import CLOCK_KEEPER, EXCHANGER, FINISHER, LINE, RANKS, WEIGHT_COPIER, Layout
 from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
 from lispgpt.passes.decode_step.multiply import Multipliers
-from lispgpt.passes.decode_step.scalars import Word, each, when, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.decode_step.weight_copies import weight_map
 from lispgpt.passes.decode_step.weight_ring import WeightCopier
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import contract, set_launch
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Gpu, ptx
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
 
@@ -103,10 +103,10 @@ class StepKernel:
         self._clear(launch, thread)
         when(thread == 0, lambda: self._barriers(launch))
         b.barrier()
-        c.cluster_barrier()
+        ptx.cluster_barrier()
         self._roles(launch)
         b.barrier()
-        c.cluster_barrier()
+        ptx.cluster_barrier()
 
     def _roles(self, launch: Launch) -> None:
         """What subgroups do."""
@@ -122,18 +122,18 @@ class StepKernel:
     @staticmethod
     def _exchange(launch: Launch) -> None:
         Exchanger(launch).emit()
-        when(launch.lane == 0, lambda: c.arrive(launch.barrier("ended"), 1))
+        when(launch.lane == 0, lambda: ptx.arrive(launch.barrier("ended"), 1))
 
-    def _clear(self, launch: Launch, thread: Word) -> None:
+    def _clear(self, launch: Launch, thread: Number) -> None:
         """Zeros where operands have no part."""
         layout = self.layout
         for name in ("x", "hidden_units", "attended"):
             each(thread, layout.sizes[name] // 4, partial(clear, launch.place(name)), layout.threads)
 
-    def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
+    def _input(self, memories: dict[int, ir.Value], buffer: int) -> Number:
         return input_of(memories[buffer], 1, 0)
 
-    def _heads(self, block: Word) -> tuple[Word, Word, Word]:
+    def _heads(self, block: Number) -> tuple[Number, Number, Number]:
         """(first, how far the next one is, how many) of the lm head's chunks that a block has.  Neighbours are of
         different blocks, as are tokens that a vocabulary has side by side because they are as frequent: so those that
         are probable are not one block's."""
@@ -169,7 +169,7 @@ class StepKernel:
     def _barriers(self, launch: Launch) -> None:
         layout = self.layout
 
-        def make(slot: Word) -> None:
+        def make(slot: Number) -> None:
             TENSOR_COPIES.make_barrier(launch.full(slot).value, 1)
             TENSOR_COPIES.make_barrier(launch.empty(slot).value, layout.arrivals)
 
@@ -182,16 +182,16 @@ class StepKernel:
         TENSOR_COPIES.publish_barriers()
 
 
-def input_of(memory: ir.Value, sequences: int, sequence: Index) -> Word:
+def input_of(memory: ir.Value, sequences: int, sequence: Index) -> Number:
     """A sequence's number of an input."""
     type_ = ir.MemRefType.get([sequences], b.i32())
     return word(b.load(b.emit("memref.view", [memory, b.as_value(0)], [type_]), [sequence], 1))
 
 
-def clear(start: Word, number: Word) -> None:
-    c.store_words(start + number * 4, [word(0)])
+def clear(start: Number, number: Number) -> None:
+    ptx.store_words(start + number * 4, [word(0)])
 
 
-def _dealt(count: int, players: int, number: Word) -> Word:
+def _dealt(count: int, players: int, number: Number) -> Number:
     """How many of some things one gets to whom they are dealt in turn."""
     return (word(count + players - 1) - number) // players

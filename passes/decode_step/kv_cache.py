@@ -11,14 +11,15 @@ from __future__ import annotations
 from functools import partial
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import each, lesser, when, word
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import LINE, RANKS, Layout
-from lispgpt.passes.decode_step.scalars import Word, each, lesser, when, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.targets import ptx
 
 LINE_BYTES = 2 * LINE
 KINDS = ("keys", "values")
@@ -55,25 +56,25 @@ def row_maps(kernel: ir.Operation, chain: Chain, layout: Layout, argument: int) 
     return found
 
 
-def bring_rows(launch: Launch, run: Word, layer: Word, hint: Word) -> None:
+def bring_rows(launch: Launch, run: Number, layer: Number, hint: Number) -> None:
     """By the thread that brings weights: a layer's rows, once those of the layer ahead are read."""
     layout, parity = launch.layout, launch.at_layer(run, layer)
-    c.wait(launch.barrier("read"), parity ^ 1)
+    ptx.wait(launch.barrier("read"), parity ^ 1)
     count = lesser(launch.past(launch.position + run), word(layout.near_rows))
-    c.expect(launch.barrier("rows"), count * (2 * layout.kv * layout.heads.row_bytes))
+    ptx.expect(launch.barrier("rows"), count * (2 * layout.kv * layout.heads.row_bytes))
     whole = count // BOX * BOX
 
-    def bring(size: int, first: Word) -> None:
+    def bring(size: int, first: Number) -> None:
         each(0, layout.kv, lambda shared: _bring(launch, layer, shared, first, size, hint))
 
     each(0, whole, partial(bring, BOX), BOX)
     each(whole, count, partial(bring, 1))
 
 
-def _bring(launch: Launch, layer: Word, shared: Word, first: Word, size: int, hint: Word) -> None:
+def _bring(launch: Launch, layer: Number, shared: Number, first: Number, size: int, hint: Number) -> None:
     """So many rows of one head, from one on."""
     layout = launch.layout
-    at: list[Word] = [launch.rank, first]
+    at: list[Number] = [launch.rank, first]
     if layout.heads.kept > 1:
         at.append(launch.head_of_keys(shared))
     if layout.layers > 1:
@@ -81,35 +82,35 @@ def _bring(launch: Launch, layer: Word, shared: Word, first: Word, size: int, hi
     for kind, name in enumerate(KINDS):
         for line in range(layout.row_lines):
             place = _line(launch, shared, kind, word(line)) + first * LINE_BYTES
-            c.copy_box(launch.maps[f"{name} {size}"], [word(LINE * line), *at], place, launch.barrier("rows"), hint)
+            ptx.copy_box(launch.maps[f"{name} {size}"], [word(LINE * line), *at], place, launch.barrier("rows"), hint)
 
 
-def _line(launch: Launch, shared: Word, kind: int, line: Word) -> Word:
+def _line(launch: Launch, shared: Number, kind: int, line: Number) -> Number:
     """Where a line of all rows starts."""
     layout = launch.layout
     number = (shared * 2 + kind) * layout.row_lines + line
     return launch.place("rows") + number * (layout.near_rows * LINE_BYTES)
 
 
-def rows_there(launch: Launch, parity: Word) -> None:
+def rows_there(launch: Launch, parity: Number) -> None:
     """Wait for a layer's rows."""
-    c.wait(launch.barrier("rows"), parity)
+    ptx.wait(launch.barrier("rows"), parity)
 
 
-def row_words(launch: Launch, shared: Word, row: Word, byte: Word, count: int) -> list[Word]:
+def row_words(launch: Launch, shared: Number, row: Number, byte: Number, count: int) -> list[Number]:
     """So many words of a row's key and value each, from a byte on."""
-    words: list[Word] = []
+    words: list[Number] = []
     for kind in range(len(KINDS)):
         for more in range(0, 4 * count, 16):
             at = byte + more
             place = _line(launch, shared, kind, at // LINE_BYTES) + row * LINE_BYTES + at % LINE_BYTES
-            words += c.load_words(place ^ ((place >> 7 & 7) << 4), 4)
+            words += ptx.load_words(place ^ ((place >> 7 & 7) << 4), 4)
     return words
 
 
-def release_rows(launch: Launch, layer: Word) -> None:
+def release_rows(launch: Launch, layer: Number) -> None:
     """By a subgroup that has read a layer's rows; what it has written to the cache is for the next run's copies, which
     come behind the last layer."""
-    b.either((layer == launch.layout.layers - 1).value, c.fence_all_copies, c.fence_copies)
-    c.subgroup_barrier()
-    when(launch.lane == 0, lambda: c.arrive(launch.barrier("read"), 1))
+    b.either((layer == launch.layout.layers - 1).value, ptx.fence_all_copies, ptx.fence_copies)
+    ptx.subgroup_barrier()
+    when(launch.lane == 0, lambda: ptx.arrive(launch.barrier("read"), 1))

@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import either, greater, lesser, real, when, word
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.scalars import Word, either, greater, lesser, real, when, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.targets import ptx
 
 PAUSE = 450
 """Clocks until blocks are first asked what they have published, in whose way who asks too early is.  GPT-2 of 124M of
@@ -26,22 +27,22 @@ int8 on an H200: 63.5 us a token, with 600 64.3; 1 to 2 us more without."""
 LOWEST, INFINITE, NOT_A_NUMBER, NOBODY = -2139095041, 0x7F800000, 0x7FFFFFFF, 0x7FFFFFFF
 
 
-def rank_of(value: Word) -> Word:
+def rank_of(value: Number) -> Number:
     """A number in the order of reals, both zeros equal."""
     return (value != value).where(word(NOT_A_NUMBER), _flip((value + real(0.0)).bits()))
 
 
-def value_of(rank: Word) -> Word:
+def value_of(rank: Number) -> Number:
     """The number of a rank."""
     return _flip(rank).bits()
 
 
-def is_number(rank: Word) -> Word:
+def is_number(rank: Number) -> Number:
     """Whether the largest logit is one that can be chosen: neither a NaN nor infinite."""
     return (rank > LOWEST) & (rank < INFINITE)
 
 
-def _flip(bits: Word) -> Word:
+def _flip(bits: Number) -> Number:
     return bits ^ (bits.signed_shift(31) & 0x7FFFFFFF)
 
 
@@ -49,13 +50,13 @@ def _flip(bits: Word) -> Word:
 class Best:
     """Of some logits: the largest's rank, the lowest token that has it, the next rank below, how many have it."""
 
-    rank: Word
-    token: Word
-    below: Word
-    equals: Word
+    rank: Number
+    token: Number
+    below: Number
+    equals: Number
 
     @staticmethod
-    def of(words: list[Word]) -> Best:
+    def of(words: list[Number]) -> Best:
         return Best(*words)
 
     @staticmethod
@@ -63,10 +64,10 @@ class Best:
         return Best(word(LOWEST), word(NOBODY), word(LOWEST), word(0))
 
     @property
-    def words(self) -> list[Word]:
+    def words(self) -> list[Number]:
         return [self.rank, self.token, self.below, self.equals]
 
-    def where(self, condition: Word) -> Best:
+    def where(self, condition: Number) -> Best:
         """None of these where a condition does not hold."""
         return Best.of([condition.where(x, y) for x, y in zip(self.words, Best.none().words, strict=True)])
 
@@ -80,31 +81,31 @@ class Best:
 
     def across(self) -> Best:
         """Of a subgroup's lanes."""
-        rank = c.over_lanes("max", self.rank)
+        rank = ptx.over_lanes("max", self.rank)
         mine = self.rank == rank
-        token = c.over_lanes("min", mine.where(self.token, NOBODY))
-        below = c.over_lanes("max", mine.where(self.below, self.rank))
-        return Best(rank, token, below, c.over_lanes("add", mine.where(self.equals, 0)))
+        token = ptx.over_lanes("min", mine.where(self.token, NOBODY))
+        below = ptx.over_lanes("max", mine.where(self.below, self.rank))
+        return Best(rank, token, below, ptx.over_lanes("add", mine.where(self.equals, 0)))
 
-    def size(self) -> Word:
+    def size(self) -> Number:
         """The largest's size as bits, 0 where it is no number."""
         bits = _flip(self.rank) & 0x7FFFFFFF
         return (bits < INFINITE).where(bits, 0)
 
 
-def publish(launch: Launch, run: Word, sequence: Word | int = 0) -> None:
+def publish(launch: Launch, run: Number, sequence: Number | int = 0) -> None:
     """By the exchanger: this block's best of its subgroups' bests.  run: one more than the number of runs before."""
     lane = (launch.lane < SUBGROUPS).where(launch.lane, 0)
     bests = launch.place("best") + sequence * (16 * SUBGROUPS)
-    found = Best.of(c.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
-    size = c.over_lanes("max", found.size())
+    found = Best.of(ptx.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
+    size = ptx.over_lanes("max", found.size())
     best = found.across()
     place = _published(launch, run, sequence) + launch.block * 32
     lines = [[best.rank, best.token, run, best.below], [best.equals, size, run, word(0)]]
 
     def store() -> None:
         for i, line in enumerate(lines):
-            c.store_line(c.pointer(launch.exchange, place + 16 * i), line)
+            ptx.store_line(ptx.pointer(launch.exchange, place + 16 * i), line)
 
     when(launch.lane == 0, store)
 
@@ -113,35 +114,37 @@ def publish(launch: Launch, run: Word, sequence: Word | int = 0) -> None:
 class Choice:
     """token: to go on with.  result: the same, or -1 where the largest is no number.  report: how clearly it wins."""
 
-    token: Word
-    result: Word
-    report: list[Word]
+    token: Number
+    result: Number
+    report: list[Number]
 
 
-def _published(launch: Launch, run: Word, sequence: Word | int) -> Word:
+def _published(launch: Launch, run: Number, sequence: Number | int) -> Number:
     """Where blocks publish a run's bests: bytes from the start of what is exchanged."""
     sequences, blocks = launch.layout.sequences, launch.layout.blocks
     return ((run & 1) * sequences + sequence) * (32 * blocks) + launch.layout.lines["best"]
 
 
-def _awaited(launch: Launch, run: Word, sequence: Word | int, count: int) -> list[tuple[Word, list[list[Word]]]]:
+def _awaited(
+    launch: Launch, run: Number, sequence: Number | int, count: int
+) -> list[tuple[Number, list[list[Number]]]]:
     """By a subgroup: the first lines of what all blocks publish.  Of each turn's blocks: whether a lane has one, its
     lines."""
     blocks, start = launch.layout.blocks, _published(launch, run, sequence)
     numbers = [launch.lane + first for first in range(0, blocks, 32)]
     there = [number < blocks for number in numbers]
     places = [start + inside.where(number, 0) * 32 for inside, number in zip(there, numbers, strict=True)]
-    pointers = [c.pointer(launch.exchange, place + 16 * i) for place in places for i in range(count)]
-    c.pause_until(c.clock(), PAUSE)
-    lines = c.await_lines(pointers, lambda found: found[2] ^ run)
-    c.subgroup_barrier()
+    pointers = [ptx.pointer(launch.exchange, place + 16 * i) for place in places for i in range(count)]
+    ptx.pause_until(ptx.clock(), PAUSE)
+    lines = ptx.await_lines(pointers, lambda found: found[2] ^ run)
+    ptx.subgroup_barrier()
     return [(inside, lines[count * i : count * (i + 1)]) for i, inside in enumerate(there)]
 
 
-def chosen_before(launch: Launch, run: Word, sequence: Word | int = 0) -> Word:
+def chosen_before(launch: Launch, run: Number, sequence: Number | int = 0) -> Number:
     """By a subgroup: what the launch's run before this one has chosen; where all blocks have layers, one reports it."""
 
-    def token() -> Word:
+    def token() -> Number:
         return _choose_token(launch, launch.before + run, sequence)
 
     if launch.kept and not launch.layout.others:
@@ -149,37 +152,37 @@ def chosen_before(launch: Launch, run: Word, sequence: Word | int = 0) -> Word:
     return token()
 
 
-def report(launch: Launch, run: Word, sequence: Word | int = 0) -> Word:
+def report(launch: Launch, run: Number, sequence: Number | int = 0) -> Number:
     """The same by the block that leaves that run's results."""
     choice = choose(launch, launch.before + run, sequence)
     when(launch.lane == 0, lambda: leave(launch, choice, run - 1, sequence))
     return choice.token
 
 
-def _choose_token(launch: Launch, run: Word, sequence: Word | int) -> Word:
+def _choose_token(launch: Launch, run: Number, sequence: Number | int) -> Number:
     """Once all blocks have published: what to go on with.  run: one more than the number of runs before."""
     best = Best.none()
     for inside, ((rank, token, *_),) in _awaited(launch, run, sequence, 1):
         best = best.joined(Best(rank, token, word(LOWEST), word(0)).where(inside))
-    rank = c.over_lanes("max", best.rank)
-    token = c.over_lanes("min", (best.rank == rank).where(best.token, NOBODY))
+    rank = ptx.over_lanes("max", best.rank)
+    token = ptx.over_lanes("min", (best.rank == rank).where(best.token, NOBODY))
     return is_number(rank).where(token, 0)
 
 
-def choose(launch: Launch, run: Word, sequence: Word | int = 0) -> Choice:
+def choose(launch: Launch, run: Number, sequence: Number | int = 0) -> Choice:
     """By a subgroup, once all blocks have published."""
     best, size = Best.none(), word(0)
     for inside, ((rank, token, _, below), (equals, wide, *_)) in _awaited(launch, run, sequence, 2):
         best = best.joined(Best(rank, token, below, equals).where(inside))
         size = greater(size, inside.where(wide, 0))
-    best, size = best.across(), c.over_lanes("max", size)
+    best, size = best.across(), ptx.over_lanes("max", size)
     known = is_number(best.rank)
     result = known.where(best.token, -1)
     gap = (value_of(best.rank) - value_of(best.below)) / size.bits()
     return Choice(known.where(best.token, 0), result, [result, best.equals, gap.bits()])
 
 
-def leave(launch: Launch, choice: Choice, run: Word | None, sequence: Word | int = 0) -> None:
+def leave(launch: Launch, choice: Choice, run: Number | None, sequence: Number | int = 0) -> None:
     """By one thread: a run's results for a sequence.  run: where they are kept; None: as the launch's."""
     results = [[choice.result], choice.report][: len(launch.chain.chosen)]
     if run is not None:
@@ -193,12 +196,12 @@ def leave(launch: Launch, choice: Choice, run: Word | None, sequence: Word | int
             b.store(value.value, memory, [index_of(sequence, len(words), i)])
 
 
-def index_of(sequence: Word | int, each: int = 1, number: int = 0) -> Index:
+def index_of(sequence: Number | int, each: int = 1, number: int = 0) -> Index:
     """Where a sequence's number-th of so many words is."""
     return number if isinstance(sequence, int) else (sequence * each + number).index()
 
 
-def end(launch: Launch, choice: Choice, last: Word | None, sequence: Word | int = 0) -> None:
+def end(launch: Launch, choice: Choice, last: Number | None, sequence: Number | int = 0) -> None:
     """By the first block: results, and what the next launch starts from.  last: where the last run's are still to be
     kept."""
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import lesser, when, word
 from lispgpt.passes.decode_step.chain import Chain, Product, Series
 from lispgpt.passes.decode_step.layout import RANKS, Layout
-from lispgpt.passes.decode_step.scalars import Word, assembly, lesser, when, word
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Gpu, ptx
 
 
 @dataclass
@@ -35,124 +35,124 @@ class Launch:
     memories: dict[int, ir.Value]
     exchange: ir.Value
     kept: list[ir.Value]
-    start: Word
-    block: Word
-    cluster: Word
-    rank: Word
-    subgroup: Word
-    lane: Word
-    layered: Word
-    times: Word
-    before: Word
-    token: Word
-    position: Word
-    first_lm_chunk: Word
-    lm_chunk_step: Word
-    heads: Word
+    start: Number
+    block: Number
+    cluster: Number
+    rank: Number
+    subgroup: Number
+    lane: Number
+    layered: Number
+    times: Number
+    before: Number
+    token: Number
+    position: Number
+    first_lm_chunk: Number
+    lm_chunk_step: Number
+    heads: Number
     maps: dict[str, ir.Value] = field(default_factory=dict)
 
     def again(self) -> Self:
         """The same, with what depends on the thread's number to be computed where it is needed: not ahead of a loop,
         where all of it at once would be more than registers hold."""
-        subgroup, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.subgroup, self.lane))
+        subgroup, lane = (ptx.opaque(w) for w in (self.subgroup, self.lane))
         return replace(self, subgroup=subgroup, lane=lane)
 
     @property
-    def reports(self) -> Word:
+    def reports(self) -> Number:
         """Whether the block finds out how clearly a choice wins, and leaves results: the last one."""
         return self.block == self.layout.blocks - 1
 
-    def place(self, name: str) -> Word:
+    def place(self, name: str) -> Number:
         """The address of a part of the block's memory."""
         return self.start + self.layout.at[name]
 
-    def barrier(self, name: str) -> Word:
+    def barrier(self, name: str) -> Number:
         return self.start + self.layout.barrier[name]
 
-    def full(self, slot: Word) -> Word:
+    def full(self, slot: Number) -> Number:
         return self.start + self.layout.full + slot * 8
 
-    def empty(self, slot: Word) -> Word:
+    def empty(self, slot: Number) -> Number:
         return self.start + self.layout.empty + slot * 8
 
-    def brought(self, number: Word) -> Word:
+    def brought(self, number: Number) -> Number:
         """The barrier of a chunk of the lm head that a subgroup brings, by its number among the block's."""
         return self.place("brought") + number * 8
 
     def once_read(self, body: Callable[[], None]) -> None:
         """By one lane, once its subgroup has read what copies may be put in the place of."""
-        c.fence_copies()
-        c.subgroup_barrier()
+        ptx.fence_copies()
+        ptx.subgroup_barrier()
         when(self.lane == 0, body)
 
-    def slot(self, number: Word) -> tuple[Word, Word]:
+    def slot(self, number: Number) -> tuple[Number, Number]:
         """(slot of a chunk, parity of the phase in which it is there)."""
         return number % self.layout.stages, (number // self.layout.stages) & 1
 
-    def at_layer(self, run: Word, layer: Word) -> Word:
+    def at_layer(self, run: Number, layer: Number) -> Number:
         """The parity of what happens once a layer."""
         return (run * self.layout.layers + layer) & 1
 
-    def position_of(self, sequence: Word | int) -> Word:
+    def position_of(self, sequence: Number | int) -> Number:
         """A sequence's, in the first run."""
         if self.layout.sequences == 1:
             return self.position
-        return c.load_words(self.place("positions") + word(sequence) * 4, 1)[0]
+        return ptx.load_words(self.place("positions") + word(sequence) * 4, 1)[0]
 
     @property
-    def share(self) -> Word:
+    def share(self) -> Number:
         """Which of the clusters' heads this one has: those past the last have its heads, too, and count for nothing."""
         return lesser(self.cluster, word(self.layout.head_clusters - 1))
 
     @property
-    def first_shared(self) -> Word:
+    def first_shared(self) -> Number:
         """The first of the cluster's heads of keys and values."""
         return self.share * self.layout.each // self.layout.heads.group
 
-    def head_of_keys(self, shared: Word) -> Word:
+    def head_of_keys(self, shared: Number) -> Number:
         """Which of all heads of keys and values a cluster's is; the last one where there are no more."""
         layout, heads, number = self.layout, self.layout.heads, self.first_shared + shared
         if layout.head_clusters * layout.each > heads.count:
             return lesser(number, word(heads.kept - 1))
         return number
 
-    def of_neighbours(self, values: Sequence[Word], among: int) -> list[Word]:
+    def of_neighbours(self, values: Sequence[Number], among: int) -> list[Number]:
         """The values of so many neighbouring lanes, in their order."""
         first = self.lane & -among
         return [value.of_lane(first + i) for i in range(among) for value in values]
 
-    def send(self, name: str, parts: Sequence[tuple[Word, list[Word]]], among: int) -> None:
+    def send(self, name: str, parts: Sequence[tuple[Number, list[Number]]], among: int) -> None:
         """To a place in all ranks' memories, whose barrier counts it, what so many neighbouring lanes have: (bytes from
         there on, words), by each lane to some of the ranks."""
         for first in range(0, RANKS, among):
             remote = self.remote(self.lane % among + first)
             for place, words in parts:
-                c.send(remote + place + self.layout.at[name], words, remote + self.layout.barrier[name])
+                ptx.send(remote + place + self.layout.at[name], words, remote + self.layout.barrier[name])
 
-    def await_ranks(self, name: str, nbytes: int, parity: Word) -> None:
+    def await_ranks(self, name: str, nbytes: int, parity: Number) -> None:
         """By the subgroups that multiply: wait for what ranks send; one subgroup says how much."""
 
         def say() -> None:
-            when(self.lane == 0, lambda: c.expect(self.barrier(name), nbytes))
+            when(self.lane == 0, lambda: ptx.expect(self.barrier(name), nbytes))
 
         when(self.subgroup == 0, say)
-        c.wait(self.barrier(name), parity)
+        ptx.wait(self.barrier(name), parity)
 
-    def past(self, position: Word) -> Word:
+    def past(self, position: Number) -> Number:
         """How many of the positions ahead of one are this block's."""
         spread = self.layout.spread
         return position if spread == 1 else (position + (spread - 1) - self.rank) // spread
 
-    def position_of_row(self, number: Word) -> Word:
+    def position_of_row(self, number: Number) -> Number:
         """The number-th of the block's positions."""
         spread = self.layout.spread
         return number if spread == 1 else number * spread + self.rank
 
-    def owns(self, position: Word) -> Word:
+    def owns(self, position: Number) -> Number:
         """Whether a position is the block's."""
         return position % self.layout.spread == self.rank
 
-    def row_of_heads(self, number: Word) -> Word:
+    def row_of_heads(self, number: Number) -> Number:
         """The row of a layer's first product that is a cluster's of that number; behind all where it is none."""
         layout = self.layout
         queries, keys, values = layout.rows_of_kinds
@@ -163,20 +163,20 @@ class Launch:
         found = (number < queries).where(q, inside)
         return (number < queries + keys + values).where(found, self.chain.qkv.rows)
 
-    def row_of_lm_head(self, number: Word) -> Word:
+    def row_of_lm_head(self, number: Number) -> Number:
         """The row of the lm head that is this block's of that number."""
         return (self.first_lm_chunk + (number >> 3) * self.lm_chunk_step) * 8 + (number & 7)
 
-    def view(self, series: Series, layer: Word | int, type_: ir.Type) -> ir.Value:
+    def view(self, series: Series, layer: Number | int, type_: ir.Type) -> ir.Value:
         offset = word(layer) * series.stride + series.first if series.stride else word(series.first)
         return b.emit("memref.view", [self.memories[series.buffer], offset.index()], [type_])
 
-    def floats(self, series: Series, layer: Word | int) -> ir.Value:
+    def floats(self, series: Series, layer: Number | int) -> ir.Value:
         return self.view(series, layer, ir.MemRefType.get([self.layout.width], b.f32()))
 
-    def remote(self, rank: Word | int) -> Word:
+    def remote(self, rank: Number | int) -> Number:
         """The address of a rank's memory."""
-        return c.address_at(self.start, rank)
+        return ptx.address_at(self.start, rank)
 
 
 @dataclass
@@ -215,7 +215,7 @@ class Copied:
 
 
 @contextmanager
-def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], layer: Word | int) -> Iterator[Copied]:
+def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], layer: Number | int) -> Iterator[Copied]:
     """A kernel's body, with its arguments in place for a layer."""
     copy = kernel.clone().operation
     arguments = list(copy.regions[0].blocks[0].arguments)
@@ -231,7 +231,7 @@ def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], laye
     copy.erase()
 
 
-def finished(launch: Launch, product: Product, layer: Word | int) -> AbstractContextManager[Copied]:
+def finished(launch: Launch, product: Product, layer: Number | int) -> AbstractContextManager[Copied]:
     """A product's kernel for a layer."""
     return copied(launch, product.kernel, product.arguments, layer)
 
@@ -241,15 +241,15 @@ def preload(made: Copied, place: Sequence[object], width: int) -> None:
     made.reader.preload(made.result, list(place), width, lambda memory: not isinstance(memory, ir.BlockArgument))
 
 
-def joined(values: Sequence[Word]) -> ir.Value:
+def joined(values: Sequence[Number]) -> ir.Value:
     return b.vector_of([v.value for v in values])
 
 
-def lanes(vector: ir.Value) -> list[Word]:
-    return [Word(b.lane_of(vector, i)) for i in range(b.width_of(vector))]
+def lanes(vector: ir.Value) -> list[Number]:
+    return [Number(b.lane_of(vector, i)) for i in range(b.width_of(vector))]
 
 
-def moments_of(launch: Launch, total: Word, square: Word, centred: bool, epsilon: float) -> tuple[Word, Word]:
+def moments_of(launch: Launch, total: Number, square: Number, centred: bool, epsilon: float) -> tuple[Number, Number]:
     """(mean, 1 / deviation) of a row of the residual stream, whose sum and whose squares' sum are known."""
     width = launch.layout.width
     mean = total * (1 / width)
@@ -258,4 +258,4 @@ def moments_of(launch: Launch, total: Word, square: Word, centred: bool, epsilon
         variance = variance - mean * mean
         variance = (variance > 0.0).where(variance, 0.0)
     raised = (variance + epsilon).value
-    return mean, Word(b.intrinsic(launch.target.intrinsics["rsqrt"], [raised], raised.type))
+    return mean, Number(b.intrinsic(launch.target.intrinsics["rsqrt"], [raised], raised.type))

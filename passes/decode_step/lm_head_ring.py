@@ -12,17 +12,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lispgpt.ir import build as b
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import either, lesser, loop, word
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.scalars import Word, either, lesser, loop, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.decode_step.weight_copies import Copies, lasting_lm_chunks
+from lispgpt.passes.targets import ptx
 
-Chunk = Callable[..., Sequence[Word]]
+Chunk = Callable[..., Sequence[Number]]
 """(its number among the block's, where it lies, what to call once it is read, *what is carried) -> the same."""
 
 
-def chunks_ahead(launch: Launch) -> Word:
+def chunks_ahead(launch: Launch) -> Number:
     """How many of the lm head's chunks the weight copier brings."""
     return lesser(launch.heads, word(launch.layout.stages)) if launch.layout.brings else launch.heads
 
@@ -30,20 +31,20 @@ def chunks_ahead(launch: Launch) -> Word:
 class LmHeadChunks:
     """By the subgroups that multiply.  chunk: the first one's number in the ring.  run: of the launch."""
 
-    def __init__(self, launch: Launch, chunk: Word, run: Word) -> None:
+    def __init__(self, launch: Launch, chunk: Number, run: Number) -> None:
         self.launch, self.chunk, self.run = launch, chunk, run
         if launch.layout.brings:
             self.copies, self.lasting = Copies(launch), lasting_lm_chunks(launch, launch.position + run)
 
-    def walk(self, inits: Sequence[Word], kinds: str, body: Chunk) -> list[Word]:
+    def walk(self, inits: Sequence[Number], kinds: str, body: Chunk) -> list[Number]:
         launch, slots = self.launch, self.launch.layout.stages
         offset = self.chunk % slots
 
-        def of_round(round_: Word, *carried: Word) -> list[Word]:
-            def of_slot(slot: Word, *carried: Word) -> list[Word]:
+        def of_round(round_: Number, *carried: Number) -> list[Number]:
+            def of_slot(slot: Number, *carried: Number) -> list[Number]:
                 number = (slot + slots - offset) % slots + round_ * slots
 
-                def one() -> list[Word]:
+                def one() -> list[Number]:
                     self._await(number, slot, round_)
                     base, release = launch.start + slot * launch.layout.chunk, partial(self._release, number, slot)
                     return list(body(number, base, release, *carried))
@@ -54,16 +55,16 @@ class LmHeadChunks:
 
         return loop(0, (launch.heads + (slots - 1)) // slots, inits, of_round)
 
-    def _await(self, number: Word, slot: Word, round_: Word) -> None:
+    def _await(self, number: Number, slot: Number, round_: Number) -> None:
         launch, (_, parity) = self.launch, self.launch.slot(self.chunk + number)
         if not launch.layout.brings:
-            c.wait(launch.full(slot), parity)
+            ptx.wait(launch.full(slot), parity)
             return
         first = round_ == 0
         barrier = first.where(launch.full(slot), launch.brought(number))
-        c.wait(barrier, first.where(parity, self.run & 1))
+        ptx.wait(barrier, first.where(parity, self.run & 1))
 
-    def _release(self, number: Word, slot: Word) -> None:
+    def _release(self, number: Number, slot: Number) -> None:
         """By a subgroup that has read a chunk: bring the next one to its slot, or leave it to the residual stream."""
         launch, layout, next_ = self.launch, self.launch.layout, number + self.launch.layout.stages
 
@@ -72,7 +73,7 @@ class LmHeadChunks:
             self.copies.bring("lm_head", self.copies.lm_head_at(next_), slot, launch.brought(next_), hint, word(0))
 
         def leave() -> None:
-            c.arrive(launch.empty(slot), layout.arrivals)
+            ptx.arrive(launch.empty(slot), layout.arrivals)
 
         def go_on() -> None:
             b.either((next_ < launch.heads).value, bring, leave)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import either, loop, real, when, word
 from lispgpt.passes.decode_step.attention import PastRows
 from lispgpt.passes.decode_step.candidates import Heats
 from lispgpt.passes.decode_step.column_products import ColumnProducts
@@ -35,9 +36,9 @@ from lispgpt.passes.decode_step.new_row import NewRow
 from lispgpt.passes.decode_step.products import Products
 from lispgpt.passes.decode_step.residual import Residual
 from lispgpt.passes.decode_step.row_products import RowProducts, operand_of
-from lispgpt.passes.decode_step.scalars import Word, either, loop, real, when, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.weights import weights_of
+from lispgpt.passes.targets import ptx
 
 
 class Multipliers:
@@ -51,9 +52,9 @@ class Multipliers:
         residual = Residual(launch)
         wide = len(residual.kinds)
 
-        def run(number: Word, chunk: Word, *seen: Word) -> list[Word]:
-            def layers() -> list[Word]:
-                def layer(n: Word, first: Word, *carried: Word) -> list[Word]:
+        def run(number: Number, chunk: Number, *seen: Number) -> list[Number]:
+            def layers() -> list[Number]:
+                def layer(n: Number, first: Number, *carried: Number) -> list[Number]:
                     since, *words = carried
                     found = self._layer(number, n, first, since, words[:wide], [words[wide:-wide], words[-wide:]])
                     return [first + layout.layer_chunks, *found]
@@ -68,7 +69,7 @@ class Multipliers:
                     residual.leave(number, residual_stream)
                 return [after, *residual_stream, *first, *second]
 
-            def others() -> list[Word]:
+            def others() -> list[Number]:
                 return [chunk, *residual.final(number), *seen]
 
             kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
@@ -78,8 +79,8 @@ class Multipliers:
             if layout.draws:
                 Heats(launch).emit()
             else:
-                c.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
-            c.wait_at(MULTIPLIERS, 32 * SUBGROUPS)
+                ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
+            ptx.wait_at(MULTIPLIERS, 32 * SUBGROUPS)
             return [chunk + chunks_ahead(launch), *found[wide:]]
 
         first, second = residual.before()
@@ -88,13 +89,13 @@ class Multipliers:
 
     def _layer(
         self,
-        run: Word,
-        layer: Word,
-        chunk: Word,
-        since: Word,
-        residual_stream: Sequence[Word],
-        seen: Sequence[Sequence[Word]],
-    ) -> list[Word]:
+        run: Number,
+        layer: Number,
+        chunk: Number,
+        since: Number,
+        residual_stream: Sequence[Number],
+        seen: Sequence[Sequence[Number]],
+    ) -> list[Number]:
         """When the layer's second addition began, the residual stream ahead of it, and what was read of the sums of
         both. since, residual stream, seen: the same of the layer ahead."""
         launch = self.launch.again()
@@ -119,11 +120,11 @@ class Multipliers:
                 out_projection.load(chunk + layout.first_out_projection)
             gamma = residual.factors(chain.norms[0].gamma, layer)
 
-            def behind_a_layer() -> list[Word]:
+            def behind_a_layer() -> list[Number]:
                 both = residual.added(1, chain.down, layer - 1, residual_stream, seen[1], since)
                 return [*both[0], *both[1]]
 
-            def at_first() -> list[Word]:
+            def at_first() -> list[Number]:
                 return [*residual.of_token(launch.position + run), *seen[1]]
 
             found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
@@ -131,12 +132,12 @@ class Multipliers:
             residual.hand_on(residual_stream, gamma, partial(qkv.operand.put, residual))
             further = past.load(range(past.near, past.turns))
             qkv.multiply()
-            c.arrive_at(SUMS, TWO_ROLES)
+            ptx.arrive_at(SUMS, TWO_ROLES)
             if out_projection.packed:
                 out_projection.load(chunk + layout.first_out_projection)
             rows = past.load_near() + further
             if chain.hoisted:
-                when(layer == 0, lambda: c.wait_at(HOISTED, TWO_ROLES))
+                when(layer == 0, lambda: ptx.wait_at(HOISTED, TWO_ROLES))
             launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
             past.attend(rows)
 
@@ -145,13 +146,13 @@ class Multipliers:
                 when(one.owns, lambda: one.attend(word(SUBGROUPS - 1) - launch.subgroup))
 
             when(launch.subgroup >= SUBGROUPS - layout.kv, own)
-        c.arrive_at(PARTS, TWO_ROLES)
+        ptx.arrive_at(PARTS, TWO_ROLES)
         if not layout.near:
             self._fetch(run, (layer + 1) % layout.layers)
-        c.wait_at(ATTENDED, THREE_ROLES)
+        ptx.wait_at(ATTENDED, THREE_ROLES)
         out_projection.multiply()
-        c.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
-        since = c.clock()
+        ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
+        since = ptx.clock()
         if layout.near:  # and no earlier, as copies would be in the way of attention's parts
             release_rows(launch, layer)
         up.load(chunk + layout.first_up)
@@ -161,22 +162,22 @@ class Multipliers:
         residual_stream, first = residual.added(0, chain.out_projection, layer, residual_stream, seen[0], since)
         residual.hand_on(residual_stream, gamma, partial(up.operand.put, residual))
         up.multiply()
-        c.arrive_at(SUMS, TWO_ROLES)
+        ptx.arrive_at(SUMS, TWO_ROLES)
         if down.packed:
             down.load(chunk + layout.first_down)
         launch.await_ranks("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
         down.multiply()
-        c.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
-        return [c.clock(), *residual_stream, *first, *second]
+        ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
+        return [ptx.clock(), *residual_stream, *first, *second]
 
-    def _attention(self, stack: ExitStack, launch: Launch, layer: Word) -> tuple[Copied, list[Copied]]:
+    def _attention(self, stack: ExitStack, launch: Launch, layer: Number) -> tuple[Copied, list[Copied]]:
         """A layer's attention, and what norms its heads' rows."""
         chain = launch.chain
         made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
         norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
         return made, [stack.enter_context(one) for one in norms]
 
-    def _fetch(self, run: Word, layer: Word) -> None:
+    def _fetch(self, run: Number, layer: Number) -> None:
         """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""
         launch = self.launch.again()
         with ExitStack() as stack:
@@ -191,7 +192,7 @@ class Rows:
         self.operand = operand_of(products, name)
         self.rows = RowProducts(products, self.operand)
 
-    def load(self, chunk: Word) -> None:
+    def load(self, chunk: Number) -> None:
         self.chunk = chunk
         if self.whole:
             self.loaded = self.rows.load(chunk, self.sharing)
@@ -213,7 +214,7 @@ class Columns:
         self.whole, self.packed = layout.whole, name in layout.packed
         self.columns = ColumnProducts(products, weights_of(products.launch, name))
 
-    def load(self, chunk: Word) -> None:
+    def load(self, chunk: Number) -> None:
         self.chunk = chunk
         if self.whole:
             self.loaded = self.columns.load(chunk, self.sharing)

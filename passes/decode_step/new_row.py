@@ -5,22 +5,23 @@ from __future__ import annotations
 from functools import partial
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import if_there, real, when
 from lispgpt.passes.decode_step.attention import LOG2_E
 from lispgpt.passes.decode_step.launch import lanes
 from lispgpt.passes.decode_step.queries import HeadReader
-from lispgpt.passes.decode_step.scalars import Word, if_there, real, when
 from lispgpt.passes.kernels.attention import cache_of, own_index, place_of_row, score_at
 from lispgpt.passes.recognise.cache_writes import CacheWrite
+from lispgpt.passes.targets import ptx
 
 
 class NewRow(HeadReader):
     @property
-    def owns(self) -> Word:
+    def owns(self) -> Number:
         return self.launch.owns(self.position)
 
-    def attend(self, shared: Word) -> None:
+    def attend(self, shared: Number) -> None:
         """By one subgroup for each head of keys and sequence, of the block whose position it is: a part of its own, and
         the cache's rows."""
         launch, layout, depth = self.launch, self.launch.layout, self.depth
@@ -32,7 +33,7 @@ class NewRow(HeadReader):
         stored = [[self.own_row(kind, shared, at) for at in places] for kind in (0, 1)]
         keys, values = ([lanes(b.extend(value)) for value in kind] for kind in stored)
 
-        def member(number: Word) -> None:
+        def member(number: Number) -> None:
             score = real(0.0)
             for at, there, key in zip(places, inside, keys, strict=True):
                 query = self.query(shared, number, at, 2)
@@ -43,19 +44,19 @@ class NewRow(HeadReader):
             with self.made.reader.scope():
                 t = self.position.index()
                 place = self.place(shared, number)
-                weighted = Word(score_at(self.made.reader, self.attention, place, t, score.value))
+                weighted = Number(score_at(self.made.reader, self.attention, place, t, score.value))
             part = launch.place("parts") + self.part(self.slot(shared, number)) + layout.head_subgroups * layout.part
             for at, there, value in zip(places, inside, values, strict=True):
-                if_there(there, partial(c.store_words, part + at * 4, value))
+                if_there(there, partial(ptx.store_words, part + at * 4, value))
             end = [weighted * LOG2_E, real(1.0)]
-            when(launch.lane == 0, lambda: c.store_words(part + 4 * depth, end))
+            when(launch.lane == 0, lambda: ptx.store_words(part + 4 * depth, end))
 
         self.members(member)
         for kind, write in enumerate(self.attention.writes):
             for at, there, value in zip(places, inside, stored[kind], strict=True):
                 if_there(there, partial(self._write, kind, write, shared, at, value))
 
-    def _write(self, kind: int, write: CacheWrite, shared: Word, column: Word, value: ir.Value) -> None:
+    def _write(self, kind: int, write: CacheWrite, shared: Number, column: Number, value: ir.Value) -> None:
         with self.made.reader.scope():
             index = own_index(self.attention, kind, self.place(shared, 0), column.index())
             where = place_of_row(write, self.made.reader, self.row, index)

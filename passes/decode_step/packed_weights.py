@@ -16,14 +16,14 @@ from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import strings
-from lispgpt.passes.decode_step import cluster as c
 from lispgpt.passes.decode_step.chain import Product
-from lispgpt.passes.decode_step.scalars import Word, assembly, word
 from lispgpt.passes.kernels.block_weights import FORMATS
 from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.plan.packings import Place, Run, add_packing, pieces_of, runs_of
+from lispgpt.passes.targets import ptx
 
 STEP, DEEP, LANE = 256, 16, 8
 """Of a step: bytes of a tile's numbers, the depth, and bytes of a lane's."""
@@ -145,31 +145,20 @@ class PackedWeights:
         """How many steps whose first one's number is a multiple of these have one scale."""
         return gcd(self.grain // DEEP, *counts)
 
-    def scale(self, base: Word, grain: Word, row: Word) -> Word:
+    def scale(self, base: Number, grain: Number, row: Number) -> Number:
         """A row's scale of a grain in a chunk."""
         at = base + self._scales + (grain * self.rows + row) * self.scale_bytes
         if self.scale_bytes == 4:
-            return c.load_reals(at, 1)[0]
-        text = "{ .reg .b16 half; ld.shared.b16 half, [$1]; cvt.f32.f16 $0, half; }"
-        return assembly(text, [at], "f")[0]
+            return ptx.load_reals(at, 1)[0]
+        return ptx.load_half(at)
 
     @staticmethod
-    def load_numbers(address: Word) -> list[Word]:
+    def load_numbers(address: Number) -> list[Number]:
         """A word for each of a lane's two rows."""
-        return c.load_words(address, 2)
+        return ptx.load_words(address, 2)
 
     @staticmethod
-    def widened(numbers: Sequence[Word]) -> list[Word]:
+    def widened(numbers: Sequence[Number]) -> list[Number]:
         """These as a lane's four words of BF16 for an instruction."""
-        rows = list(map(_widened, numbers))
+        rows = list(map(ptx.bytes_as_bf16, numbers))
         return [row[late] for late in (0, 1) for row in rows]
-
-
-def _widened(numbers: Word) -> list[Word]:
-    """Bytes 0 and 2 of a word, which have signs, as BF16, and bytes 1 and 3: the lower seven bits of each below the
-    exponent of 128, less 128, or 256 where the upper bit is set."""
-    text = "shr.u32 more, $2, 8; "
-    for source, name in (("$2", "a"), ("more", "c")):
-        text += f"lop3.b32 {name}, {source}, 0x007F007F, $3, 0xEA; lop3.b32 {name}s, {source}, 0x00800080, $3, 0xEA; "
-    text += "sub.rn.bf16x2 $0, a, as; sub.rn.bf16x2 $1, c, cs; "
-    return assembly(f"{{ .reg .b32 a, as, c, cs, more; {text}}}", [numbers, word(0x43004300)], "rr", pure=True)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import either, when, word
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.scalars import Word, either, when, word
 from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.weights import Fragment, Scale
+from lispgpt.passes.targets import ptx
 
 PAIR = 16
 """Bytes of two neighbouring numbers of a cluster's operands: a word for each part, and a zero."""
@@ -26,9 +27,9 @@ class Loaded:
     works: whether it has a share, where not all subgroups have."""
 
     sharing: Sharing
-    tile: Word
-    slice: Word
-    works: Word | None
+    tile: Number
+    slice: Number
+    works: Number | None
     numbers: Iterable[Fragment]
     scales: Sequence[Scale] = ()
 
@@ -42,17 +43,17 @@ class Products:
         self.launch = launch
         self.group, self.part = launch.lane // 4, launch.lane % 4
 
-    def share_out(self, sharing: Sharing) -> tuple[Word, Word | None]:
+    def share_out(self, sharing: Sharing) -> tuple[Number, Number | None]:
         """(a subgroup's number among those that work, whether it does)."""
         if sharing.workers == SUBGROUPS:
             return self.launch.subgroup, None
         return self.launch.subgroup % sharing.workers, self.launch.subgroup < sharing.workers
 
-    def release(self, slot: Word, count: int) -> None:
-        self.launch.once_read(lambda: c.arrive(self.launch.empty(slot), count))
+    def release(self, slot: Number, count: int) -> None:
+        self.launch.once_read(lambda: ptx.arrive(self.launch.empty(slot), count))
 
     def load_where(
-        self, works: Word | None, fragments: int, scales: tuple[int, int], load: Callable[[], Numbers]
+        self, works: Number | None, fragments: int, scales: tuple[int, int], load: Callable[[], Numbers]
     ) -> Numbers:
         """What a subgroup that works loads: so many fragments, and so many scales, each of so many rows; who has no
         share of a chunk may not touch its slot either, as nobody waits for it to have done so."""
@@ -61,7 +62,7 @@ class Products:
         count, rows = scales
         end = 4 * fragments
 
-        def words() -> list[Word]:
+        def words() -> list[Number]:
             numbers, found = load()
             return [w for a in numbers for w in a] + [s.bits() for scale in found for s in scale]
 
@@ -71,21 +72,21 @@ class Products:
         return _in_parts(found[:end], 4), _in_parts(reals, rows)
 
     @staticmethod
-    def across_parts(own: Word) -> Word:
+    def across_parts(own: Number) -> Number:
         """The sum of a row's four lanes."""
         own = own + own.from_lane(1)
         return own + own.from_lane(2)
 
-    def when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
+    def when_works(self, condition: Number, works: Number | None, body: Callable[[], None]) -> None:
         if works is not None:
             condition = condition & works
         when(condition, body)
 
 
-def parts_of_pair(one: Word, other: Word) -> list[Word]:
+def parts_of_pair(one: Number, other: Number) -> list[Number]:
     """The words of two neighbouring numbers of a cluster's operand."""
-    return [*c.split(one, other), word(0)]
+    return [*ptx.split(one, other), word(0)]
 
 
-def _in_parts(words: list[Word], size: int) -> list[list[Word]]:
+def _in_parts(words: list[Number], size: int) -> list[list[Number]]:
     return [words[i : i + size] for i in range(0, len(words), size)]

@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import each, word
 from lispgpt.passes.decode_step.launch import Copied, Launch, lanes
-from lispgpt.passes.decode_step.scalars import Word, each, word
 from lispgpt.passes.kernels.attention import bind_cache, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Team
 from lispgpt.passes.recognise.attention import attention_of
+from lispgpt.passes.targets import ptx
 
 
 class HeadReader:
@@ -27,7 +28,7 @@ class HeadReader:
     sequence: which it is."""
 
     def __init__(
-        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word, sequence: Word | int = 0
+        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Number, sequence: Number | int = 0
     ) -> None:
         self.launch, self.made, self.normed, self.position, self.sequence = launch, made, normed, position, sequence
         attention, layout = attention_of(made.op), launch.layout
@@ -69,7 +70,7 @@ class HeadReader:
         with made.reader.scope():
             return made.reader.read(made.result, index, width)
 
-    def place(self, shared: Word, member: Word | int) -> list[Index]:
+    def place(self, shared: Number, member: Number | int) -> list[Index]:
         """Indices of attention's leading loops: of a cluster's head of keys, and one of its heads of queries."""
         launch, heads, layout = self.launch, self.heads, self.launch.layout
         number = launch.head_of_keys(shared)
@@ -83,11 +84,11 @@ class HeadReader:
         """The number of the sequence's row."""
         return self.sequence if isinstance(self.sequence, int) else self.sequence.index()
 
-    def slot(self, shared: Word, member: Word | int) -> Word:
+    def slot(self, shared: Number, member: Number | int) -> Number:
         """The number of a head among the cluster's."""
         return shared * self.launch.layout.members + member
 
-    def query(self, shared: Word, member: Word | int, column: Word, width: int) -> list[Word]:
+    def query(self, shared: Number, member: Number | int, column: Number, width: int) -> list[Number]:
         """As f32, as it is made of the cluster's columns."""
         layout, firsts = self.launch.layout, self.heads.firsts
         self.base = self.launch.share * (layout.each * self.depth) + firsts[0]
@@ -96,7 +97,7 @@ class HeadReader:
             place = self.place(shared, member)
             return lanes(b.extend(read_operand(reader, self.attention.queries, place, 0, column.index(), width)))
 
-    def own_row(self, kind: int, shared: Word, column: Word) -> ir.Value:
+    def own_row(self, kind: int, shared: Number, column: Number) -> ir.Value:
         """Two numbers of the row's own key (0) or value (1), as the cache has them."""
         layout, reader = self.launch.layout, self.made.reader
         before = layout.rows_of_kinds[0] + kind * layout.rows_of_kinds[1]
@@ -105,7 +106,7 @@ class HeadReader:
             index = own_index(self.attention, kind, self.place(shared, 0), column.index())
             return read_row(self.attention.writes[kind], reader, self.row, index, 2)
 
-    def members(self, body: Callable[[Word], None]) -> None:
+    def members(self, body: Callable[[Number], None]) -> None:
         """For each of the heads that have the subgroup's keys in common."""
         members = self.launch.layout.members
         if members == 1:
@@ -113,11 +114,11 @@ class HeadReader:
         else:
             each(0, members, body)
 
-    def part(self, slot: Word) -> Word:
+    def part(self, slot: Number) -> Number:
         return slot * ((self.launch.layout.head_subgroups + 1) * self.launch.layout.part)
 
 
-def _loaded(address: Word, width: int, together: bool) -> ir.Value:
+def _loaded(address: Number, width: int, together: bool) -> ir.Value:
     """So many f32 of a block's memory; together: at an address of as many's size, or of four's."""
     at_once = min(width, 4) if together and width in (2, 4, 8) else 1
-    return b.vector_of([w.value for i in range(0, width, at_once) for w in c.load_reals(address + 4 * i, at_once)])
+    return b.vector_of([w.value for i in range(0, width, at_once) for w in ptx.load_reals(address + 4 * i, at_once)])

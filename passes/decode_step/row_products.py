@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from math import gcd
 
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import each
 from lispgpt.passes.decode_step.int8_digits import Int8Digits
 from lispgpt.passes.decode_step.products import Loaded, Numbers, Products
 from lispgpt.passes.decode_step.row_operand import Bf16Parts, RowOperand
-from lispgpt.passes.decode_step.scalars import Word, each
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.weights import ScaledWeights, weights_of
+from lispgpt.passes.targets import ptx
 
 AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
@@ -33,7 +34,7 @@ class RowProducts:
     def __init__(self, products: Products, operand: RowOperand) -> None:
         self.products, self.operand, self.launch = products, operand, products.launch
 
-    def load(self, chunk: Word, sharing: Sharing) -> Loaded:
+    def load(self, chunk: Number, sharing: Sharing) -> Loaded:
         """The chunk-th chunk and those behind it."""
         launch, layout, operand = self.launch, self.launch.layout, self.operand
         number, works = self.products.share_out(sharing)
@@ -42,7 +43,7 @@ class RowProducts:
 
         def load() -> Numbers:
             slot, parity = launch.slot(chunk + tile)
-            c.wait(launch.full(slot), parity)
+            ptx.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
             found = list(operand.load(base, first, steps, steps)), list(operand.scales(base, first, steps))
             self.products.release(slot, layout.arrivals // sharing.slices)
@@ -52,7 +53,7 @@ class RowProducts:
         found = self.products.load_where(works, steps // operand.together, (count, 1), load)
         return Loaded(sharing, tile, part, works, *found)
 
-    def walk(self, chunk: Word, sharing: Sharing, sums: str) -> None:
+    def walk(self, chunk: Number, sharing: Sharing, sums: str) -> None:
         """Multiply the chunk-th chunk and those behind it, some at a time, by the residual stream, and leave sums.
 
         Every subgroup waits for every chunk, so that it sees every phase of their barriers."""
@@ -61,11 +62,11 @@ class RowProducts:
         tile, part = number // sharing.slices, number % sharing.slices
         first, steps = part * sharing.steps, sharing.steps
 
-        def some(turn: Word) -> None:
+        def some(turn: Number) -> None:
             start = chunk + turn * sharing.tiles
             slots = [launch.slot(start + i) for i in range(sharing.tiles)]
             for slot, parity in slots:
-                c.wait(launch.full(slot), parity)
+                ptx.wait(launch.full(slot), parity)
             mine = launch.slot(start + tile)[0] if sharing.tiles > 1 else slots[0][0]
             base = launch.start + mine * layout.chunk
             scales = list(operand.scales(base, first, steps))
@@ -89,12 +90,12 @@ class RowProducts:
         right = operand.operand(loaded.slice * steps, steps, steps)
         self._leave(loaded, operand.add(loaded.numbers, right, loaded.scales, operand.none(steps)), sums)
 
-    def _leave(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
+    def _leave(self, loaded: Loaded, totals: list[Number], sums: str) -> None:
         own = self.operand.whole(totals)
         place = self._place(loaded, sums)
-        self.products.when_works(self.products.part == 0, loaded.works, lambda: c.store_words(place, [own]))
+        self.products.when_works(self.products.part == 0, loaded.works, lambda: ptx.store_words(place, [own]))
 
-    def _place(self, loaded: Loaded, sums: str) -> Word:
+    def _place(self, loaded: Loaded, sums: str) -> Number:
         """Where a lane's row's sum goes."""
         rows = 8 * loaded.sharing.all
         return self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.products.group) * 4

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.threads import lesser, word
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import LINE
-from lispgpt.passes.decode_step.scalars import Word, lesser, word
+from lispgpt.passes.targets import ptx
 
 LASTING = 0.43
 """Of the cache of all cores, what rows of keys and values and the lm head's weights may fill: of more each would drive
@@ -48,32 +49,32 @@ class Copies:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.passing, self.lasting = c.policy("evict_first"), c.policy("evict_last")
+        self.passing, self.lasting = ptx.policy("evict_first"), ptx.policy("evict_last")
 
-    def rows_at(self, name: str, row: Word) -> Any:
+    def rows_at(self, name: str, row: Number) -> Any:
         """Where a product's box of 8 rows starts, or the number of their packed chunk."""
         packed = self.launch.layout.packed.get(name)
         return [0, row, 0] if packed is None else lesser((row + 7) // 8, word(packed.chunks - 1))
 
-    def lm_head_at(self, number: Word) -> Any:
+    def lm_head_at(self, number: Number) -> Any:
         """The same of the block's number-th chunk of the lm head."""
         return self.rows_at("lm_head", self.launch.row_of_lm_head(number * 8))
 
-    def bring(self, name: str, at: Any, slot: Word, barrier: Word, hint: Word, layer: Word) -> None:
+    def bring(self, name: str, at: Any, slot: Number, barrier: Number, hint: Number, layer: Number) -> None:
         """Start to bring a product's chunk to a slot; the barrier counts its bytes."""
         launch, layout = self.launch, self.launch.layout
-        c.expect(barrier, layout.chunk_bytes(name))
+        ptx.expect(barrier, layout.chunk_bytes(name))
         packed, to = layout.packed.get(name), launch.start + slot * layout.chunk
         if packed is None:
-            c.copy_box(launch.maps[name], at, to, barrier, hint)
+            ptx.copy_box(launch.maps[name], at, to, barrier, hint)
             return
-        offset = c.wide(at) * packed.chunk
+        offset = ptx.wide(at) * packed.chunk
         if packed.parts > 1:
-            offset = offset + c.wide(launch.rank) * packed.part
+            offset = offset + ptx.wide(launch.rank) * packed.part
         if layout.layers_of(name) > 1:
-            offset = offset + c.wide(layer) * (packed.parts * packed.part)
-        source = c.pointer(launch.memories[layout.packed_at[name]], offset)
-        c.copy_bytes(source, packed.chunk, to, barrier, hint)
+            offset = offset + ptx.wide(layer) * (packed.parts * packed.part)
+        source = ptx.pointer(launch.memories[layout.packed_at[name]], offset)
+        ptx.copy_bytes(source, packed.chunk, to, barrier, hint)
 
 
 def lasting_rows(launch: Launch) -> float:
@@ -82,7 +83,7 @@ def lasting_rows(launch: Launch) -> float:
     return min(1.0, max(0.01, LASTING * launch.target.l2_bytes / every))
 
 
-def lasting_lm_chunks(launch: Launch, position: Word) -> Word:
+def lasting_lm_chunks(launch: Launch, position: Number) -> Number:
     """How many chunks of the lm head a block leaves there, beside rows of all positions ahead of one."""
     layout, room = launch.layout, LASTING * launch.target.l2_bytes
     most = int(room / (layout.blocks * layout.chunk_bytes("lm_head")))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import each, either, lesser, loop, when, word
 from lispgpt.passes.decode_step.kv_cache import bring_rows
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import LINE, RANKS
 from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
-from lispgpt.passes.decode_step.scalars import Word, each, either, lesser, loop, when, word
 from lispgpt.passes.decode_step.weight_copies import Copies, lasting_rows
+from lispgpt.passes.targets import ptx
 
 UNDER_WAY_IN_LM_HEAD = 8
 """Chunks of a block that are brought at once while the lm head of several sequences is multiplied; Layout.under_way:
@@ -32,11 +33,11 @@ class WeightCopier:
         launch, layout = self.launch, self.launch.layout
         self.copies = Copies(launch)
         if self.launch.layout.near:
-            self.row_hint = c.policy("evict_last", lasting_rows(launch))
+            self.row_hint = ptx.policy("evict_last", lasting_rows(launch))
 
-        def run(number: Word, chunk: Word) -> list[Word]:
-            def layers() -> list[Word]:
-                def layer(layer: Word) -> None:
+        def run(number: Number, chunk: Number) -> list[Number]:
+            def layers() -> list[Number]:
+                def layer(layer: Number) -> None:
                     self._layer(number, layer, chunk + layer * layout.layer_chunks)
 
                 each(0, layout.layers, layer)
@@ -49,7 +50,7 @@ class WeightCopier:
 
         loop(0, launch.times, [word(0)], run)
 
-    def _layer(self, run: Word, layer: Word, first_chunk: Word) -> None:
+    def _layer(self, run: Number, layer: Number, first_chunk: Number) -> None:
         launch, layout = self.launch, self.launch.layout
         where = [] if layout.layers == 1 else [layer]
         boxes: list[tuple[str, Any]] = []
@@ -83,21 +84,21 @@ class WeightCopier:
             at = at if name in layout.packed else [*at, *where]
             self._bring(first_chunk + i, name, at, layer, word(layout.under_way))
 
-    def _head(self, number: Word, chunk: Word) -> None:
+    def _head(self, number: Number, chunk: Number) -> None:
         under_way, stages = word(self.launch.layout.under_way), self.launch.layout.stages
         if not self.launch.layout.brings:
             under_way = (number < stages).where(under_way, min(UNDER_WAY_IN_LM_HEAD, stages - 1))
         self._bring(chunk, "lm_head", self.copies.lm_head_at(number), word(0), under_way)
 
-    def _bring(self, chunk: Word, name: str, at: Any, layer: Word, under_way: Word) -> None:
+    def _bring(self, chunk: Number, name: str, at: Any, layer: Number, under_way: Number) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""
         launch = self.launch
         slot, parity = launch.slot(chunk)
-        c.wait(launch.empty(slot), parity ^ 1)
+        ptx.wait(launch.empty(slot), parity ^ 1)
 
         def pace() -> None:
             past, phase = launch.slot(chunk - under_way)
-            c.wait(launch.full(past), phase)
+            ptx.wait(launch.full(past), phase)
 
         when(chunk >= under_way, pace)
         self.copies.bring(name, at, slot, launch.full(slot), self.copies.passing, layer)

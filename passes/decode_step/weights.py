@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lispgpt.passes.decode_step import cluster as c
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.threads import added, fused, real, word
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import LINE
 from lispgpt.passes.decode_step.packed_weights import LANE, STEP, PackedWeights
-from lispgpt.passes.decode_step.scalars import Word, added, fused, real, word
+from lispgpt.passes.targets import ptx
 
-Fragment = list[Word]
-Scale = list[Word]
+Fragment = list[Number]
+Scale = list[Number]
 """Of some neighbouring steps: for one of a lane's rows or for both."""
 
 
@@ -33,7 +34,7 @@ class Weights:
         scale; how many scales there are)."""
         return steps, 0
 
-    def row_places(self, start: Word, first: Word | int, count: int, multiple: int) -> list[Word]:
+    def row_places(self, start: Number, first: Number | int, count: int, multiple: int) -> list[Number]:
         """Where a lane's weights of some steps, whose first one's number is a multiple of `multiple`, lie in a chunk of
         8 rows, of which it has one along the first or the second half of the depth."""
         line = 8 * 2 * LINE
@@ -48,30 +49,34 @@ class Weights:
             return [start + turns[(first + i) % 4] + (first + i) // 4 * line for i in range(count)]
         return [start + _swizzled(first * 2 + late + 2 * i, row, line) for i in range(count)]
 
-    def column_place(self, start: Word, step: Word | int, tile: Word, row: Word) -> Word:
+    def column_place(self, start: Number, step: Number | int, tile: Number, row: Number) -> Number:
         """Where a lane's weights of a step and a tile of 16 rows lie in a chunk of 64 columns.  row: the lane's among
         the chunk's."""
         number = self.launch.lane // 16 + step * 2
         return start + row * (2 * LINE) + ((number ^ (row % 8)) << 4)
 
-    def load(self, place: Word) -> Fragment:
-        return c.load_matrices(place)
+    def load(self, place: Number) -> Fragment:
+        return ptx.load_matrices(place)
 
-    def column_scales(self, start: Word, step: Word | int, tile: Word) -> Iterator[Scale]:
+    def column_scales(self, start: Number, step: Number | int, tile: Number) -> Iterator[Scale]:
         """A lane's two rows' of a tile in a chunk of 64 columns, from a step on which has others than that before."""
         return iter(())
 
-    def chains(self, most: int, totals: Sequence[Word] = ()) -> list[list[Word]]:
+    def chains(self, most: int, totals: Sequence[Number] = ()) -> list[list[Number]]:
         """Sums that begin with totals, or with zeros: so many, at most, which do not wait for each other."""
         return [list(totals) or [real(0.0)] * 4, *([real(0.0)] * 4 for _ in range(most - 1))]
 
     def add(
-        self, chains: list[list[Word]], weights: Iterable[Fragment], right: Sequence[Fragment], scales: Iterable[Scale]
-    ) -> list[list[Word]]:
+        self,
+        chains: list[list[Number]],
+        weights: Iterable[Fragment],
+        right: Sequence[Fragment],
+        scales: Iterable[Scale],
+    ) -> list[list[Number]]:
         """Chains to which the products of some steps, from an even number on, are added."""
         chains = list(chains)
         for step, (a, other) in enumerate(zip(weights, right, strict=True)):
-            chains[step % len(chains)] = c.multiply(a, other, chains[step % len(chains)])
+            chains[step % len(chains)] = ptx.multiply(a, other, chains[step % len(chains)])
         return chains
 
     def sums(
@@ -79,9 +84,9 @@ class Weights:
         weights: Iterable[Fragment],
         right: Sequence[Fragment],
         scales: Iterable[Scale],
-        totals: Sequence[Word] = (),
+        totals: Sequence[Number] = (),
         most: int = 4,
-    ) -> list[Word]:
+    ) -> list[Number]:
         """Totals, or zeros, and the products of some steps, in so many chains at most."""
         return total(self.add(self.chains(min(most, len(right)), totals), weights, right, scales))
 
@@ -96,16 +101,16 @@ class ScaledWeights(Weights):
         each = self.packed.steps_of(steps, multiple)
         return each, steps // each
 
-    def row_places(self, start: Word, first: Word | int, count: int, multiple: int) -> list[Word]:
+    def row_places(self, start: Number, first: Number | int, count: int, multiple: int) -> list[Number]:
         return [start + self.launch.lane * LANE + (first + i) * STEP for i in range(count)]
 
-    def column_place(self, start: Word, step: Word | int, tile: Word, row: Word) -> Word:
+    def column_place(self, start: Number, step: Number | int, tile: Number, row: Number) -> Number:
         return start + tile * (LINE // 16 * STEP) + step * STEP + self.launch.lane * LANE
 
-    def load(self, place: Word) -> Fragment:
+    def load(self, place: Number) -> Fragment:
         return PackedWeights.widened(PackedWeights.load_numbers(place))
 
-    def row_scales(self, start: Word, first: Word | int, count: int) -> Iterator[Scale]:
+    def row_scales(self, start: Number, first: Number | int, count: int) -> Iterator[Scale]:
         """A lane's row's in a chunk of 8 rows, for some steps, along the half of the depth whose sums it adds up."""
         depth = self.launch.layout.width // 2
         half = ((self.launch.lane % 4) < 2).where(word(0), depth)
@@ -113,16 +118,20 @@ class ScaledWeights(Weights):
         for i in range(0, count, each):
             yield [self.packed.scale(start, (half + (first + i) * 16) // self.packed.grain, self.launch.lane // 4)]
 
-    def column_scales(self, start: Word, step: Word | int, tile: Word) -> Iterator[Scale]:
+    def column_scales(self, start: Number, step: Number | int, tile: Number) -> Iterator[Scale]:
         grain = word(step) * 16 // self.packed.grain
         yield [self.packed.scale(start, grain, tile * 16 + self.launch.lane // 4 + more) for more in (0, 8)]
 
-    def chains(self, most: int, totals: Sequence[Word] = ()) -> list[list[Word]]:
+    def chains(self, most: int, totals: Sequence[Number] = ()) -> list[list[Number]]:
         return super().chains(1, totals)
 
     def add(
-        self, chains: list[list[Word]], weights: Iterable[Fragment], right: Sequence[Fragment], scales: Iterable[Scale]
-    ) -> list[list[Word]]:
+        self,
+        chains: list[list[Number]],
+        weights: Iterable[Fragment],
+        right: Sequence[Fragment],
+        scales: Iterable[Scale],
+    ) -> list[list[Number]]:
         weights, scales, (totals,) = list(weights), list(scales), chains
         each = len(weights) // len(scales)
         for number, scale in enumerate(scales):
@@ -139,12 +148,12 @@ def weights_of(launch: Launch, name: str) -> Weights:
     return Weights(launch) if packed is None else ScaledWeights(launch, packed)
 
 
-def total(chains: Sequence[list[Word]]) -> list[Word]:
+def total(chains: Sequence[list[Number]]) -> list[Number]:
     """Chains, added up."""
     return list(map(added, zip(*chains, strict=True)))
 
 
-def _swizzled(number: Word, row: Word, line: int) -> Word:
+def _swizzled(number: Number, row: Number, line: int) -> Number:
     """Where the number-th 16 bytes of a row lie, from its first line on; line: bytes between lines, 0 where there is
     one."""
     within = ((number % 8) ^ row) << 4

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from lispgpt.passes.lower.arithmetic import Number, fma, polynomial, where
+from lispgpt.ir.arithmetic import Number, fma, polynomial, where
 
 SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)

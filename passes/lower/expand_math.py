@@ -20,11 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number, is_finite, where
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower import angles, exponentials, powers
-from lispgpt.passes.lower.arithmetic import Number, is_finite, where
 from lispgpt.passes.targets import Cpu
 
 
@@ -125,8 +125,8 @@ def _put_together(*elements: Number) -> Number:
 def _rounded(x: Number) -> Number:
     """An f32 as the nearest bf16, the even one of two: NaN stays NaN, which adding to its bits could make infinite."""
     bits = x.bits()
-    nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    found = where(x.is_("uno", x), (bits >> 16) | 0x40, nearest)
+    nearest = (bits + 0x7FFF + (bits.signed_shift(16) & 1)).signed_shift(16)
+    found = where(x.is_("uno", x), bits.signed_shift(16) | 0x40, nearest)
     return found.emit("arith.trunci", element=ir.IntegerType.get_signless(16)).emit("arith.bitcast", element=_bf16())
 
 

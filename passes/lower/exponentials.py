@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from lispgpt.passes.lower.arithmetic import Number, fma, polynomial, where
+from lispgpt.ir.arithmetic import Number, fma, polynomial, where
 
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
@@ -45,7 +45,7 @@ def _exp_of_parts(n: Number, r: Number) -> Number:
     """2^n · e^r for |r| ≤ ln 2 / 2; two factors of 2^(n/2) reach infinity and the subnormals."""
     y = fma(polynomial(EXP, r), r * r, r) + 1.0
     whole = n.whole()
-    half = whole >> 1
+    half = whole.signed_shift(1)
     return y * half.power_of_two() * (whole - half).power_of_two()
 
 
@@ -108,7 +108,7 @@ def _mantissa(x: Number) -> tuple[Number, Number]:
     """m - 1 and e, both as floats, with x = m · 2^e and √½ ≤ m < √2, for a finite x > 0."""
     tiny = x.is_("<", SMALLEST_NORMAL)
     above = where(tiny, x * 2.0**23, x).bits() - ROOT_HALF_BITS
-    exponent = (above >> 23) - where(tiny, Number(above.operand(23)), 0)
+    exponent = above.signed_shift(23) - where(tiny, Number(above.operand(23)), 0)
     mantissa = (above & 0x7FFFFF) + ROOT_HALF_BITS
     return mantissa.as_real() - 1.0, exponent.as_real("arith.sitofp")
 

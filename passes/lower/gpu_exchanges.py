@@ -10,9 +10,9 @@ from math import prod
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number, where
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.passes.lower.arithmetic import Number, where
 from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, SLOT_BYTES, Launcher
 
 Read = Callable[[Number], ir.Value]

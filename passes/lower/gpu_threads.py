@@ -7,10 +7,10 @@ from functools import partial
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import operations, retype
-from lispgpt.passes.lower.arithmetic import Number
 from lispgpt.passes.lower.gpu_exchanges import Exchanges, integer
 from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, DONE, Launcher
 

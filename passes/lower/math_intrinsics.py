@@ -15,11 +15,11 @@ from collections.abc import Sequence, Set
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import everything_in, operations
 from lispgpt.passes.base import Pass
-from lispgpt.passes.lower.arithmetic import Number
 from lispgpt.passes.lower.expand_math import EXPANSIONS
 from lispgpt.passes.lower.powers import remainder
 

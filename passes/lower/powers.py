@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from lispgpt.ir.arithmetic import Number, fma, polynomial, where
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.lower.arithmetic import Number, fma, polynomial, where
 
 ATANH_TERMS = 9
 EXP_TERMS = 12
@@ -46,7 +46,7 @@ def _positive_power(x: Number, y: Number) -> Number:
 def _log2(x: Number) -> Number:
     """In F64, of what an F32 can be; 2 · artanh((m - 1) / (m + 1)) + e."""
     above = x.bits() - ROOT_HALF_BITS
-    exponent = (above >> MANTISSA_BITS).as_real("arith.sitofp")
+    exponent = above.signed_shift(MANTISSA_BITS).as_real("arith.sitofp")
     m = ((above & (1 << MANTISSA_BITS) - 1) + ROOT_HALF_BITS).as_real()
     s = (m - 1.0) / (m + 1.0)
     series = [2 / math.log(2) / (2 * i + 1) for i in reversed(range(ATANH_TERMS))]

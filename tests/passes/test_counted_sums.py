@@ -9,9 +9,10 @@ import seeded
 from tensor_functions import descriptor_of
 
 from lispgpt.ir import build as b
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import create_op, execution_engine, ir, new_context, passmanager
+from lispgpt.ir.threads import each, word
 from lispgpt.passes.decode_step.fixed_point_sums import COUNTED, LOST, MOST, MOST_PARTS, UNITS, lacks, value_of_sum
-from lispgpt.passes.decode_step.scalars import Word, each, word
 
 COUNT = 20_000
 PIPELINE = "builtin.module(convert-scf-to-cf,expand-strided-metadata,convert-math-to-llvm,convert-to-llvm)"
@@ -44,9 +45,9 @@ def read(now: np.ndarray, before: np.ndarray, parts: int) -> tuple[np.ndarray, n
         block = function.regions[0].blocks.append(*types)
         memories = list(block.arguments)
 
-        def one(number: Word) -> None:
+        def one(number: Number) -> None:
             at = [number.index()]
-            words = [Word(b.load(memory, at, 1)) for memory in memories[:2]]
+            words = [Number(b.load(memory, at, 1)) for memory in memories[:2]]
             b.store(value_of_sum(*words).value, memories[2], at)
             b.store(lacks(*words, parts).value, memories[3], at)
 

@@ -13,14 +13,15 @@ import seeded
 from emulated_cuda.device import EmulatedCuda
 from shared_steps import by_cpu, clear_weights, compiled
 
+from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.decode_step import cluster
+from lispgpt.ir.threads import when
 from lispgpt.passes.decode_step import layout as sharded_layout
 from lispgpt.passes.decode_step import residual as sharded_residual
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import Layout
-from lispgpt.passes.decode_step.scalars import Word, when
+from lispgpt.passes.targets import ptx as cluster
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -118,7 +119,7 @@ def with_marks_off_by_one(patch: pytest.MonkeyPatch) -> None:
     """As if a place of words were not used by turns, but always with the mark that it has had."""
     right = cluster.await_lines
 
-    def other(pointers: Sequence[ir.Value], wrong: Callable[[list[Word]], Word]) -> list[list[Word]]:
+    def other(pointers: Sequence[ir.Value], wrong: Callable[[list[Number]], Number]) -> list[list[Number]]:
         return right(pointers, lambda found: (wrong(found) ^ 1) & 1)
 
     patch.setattr(cluster, "await_lines", other)
