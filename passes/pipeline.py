@@ -111,7 +111,8 @@ class Runner:
 
     dump_dir: a folder for `NN-pass-name.mlir` after every pass (00-input before the first).  print_after: names of
     passes to print the IR after, or "all".  before: told of every pass before it starts.  show: where printing goes.
-    library: given to passes that choose among schedules.  locations: whether what is shown says where ops are from.
+    library: what passes that choose among schedules are given, by the pipeline.  locations: whether what is shown says
+    where ops are from.
     """
 
     target: Target
@@ -119,7 +120,7 @@ class Runner:
     print_after: Sequence[str] = ()
     before: Callable[[PassCall], None] = lambda _: None
     show: Any = print
-    library: Library = NO_SCHEDULES
+    library: Callable[[Pipeline], Library] = lambda _: NO_SCHEDULES
     locations: bool = False
     ran: list[str] = field(default_factory=list)
 
@@ -136,14 +137,14 @@ class Runner:
         if self.dump_dir is not None:
             make_folder(self.dump_dir)
             self._dump(module, 0, "input")
-        calls = list(pipeline.calls)
+        calls, library = list(pipeline.calls), self.library(pipeline)
         unverified: list[str] = []
         for number, call in enumerate(calls, start=1):
             self.before(call)
             with Diagnostics(module.context) as diagnostics:
                 try:
                     pass_ = _resolve(call)
-                    _run(pass_, module, self.target, self.library)
+                    _run(pass_, module, self.target, library)
                     diagnostics.check()
                     unverified = [] if isinstance(pass_, _MlirPass) else [*unverified, call.name]
                     if unverified and (self.watched or number == len(calls) or find_pass(calls[number].name) is None):

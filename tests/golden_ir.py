@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.compiler.schedules import library_for
+from lispgpt.compiler.schedules import runner_for
 from lispgpt.ir.mlir import ir, new_context
-from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
+from lispgpt.passes.pipeline import Pipeline, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 
 FOLDER = Path(__file__).parent / "golden"
@@ -58,8 +58,7 @@ class Golden:
             module = ir.Module.parse(self.before, context)
             pipeline = Pipeline("golden", (Stage("passes", parse_calls(self.call)),))
             try:
-                target = find_target(self.target)
-                Runner(target, library=library_for(pipeline, target)).run(module, pipeline)
+                runner_for(find_target(self.target)).run(module, pipeline)
             except UserError as error:
                 if self.show != "error":
                     raise

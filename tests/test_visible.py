@@ -12,7 +12,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.cli.opt import parse_module
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
-from lispgpt.compiler.schedules import library_for
+from lispgpt.compiler.schedules import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.dumps import write_dump
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
@@ -78,8 +78,7 @@ def test_both_vendors_have_one_pipeline_whose_dumps_go_back_in(target: str, prog
     number = len(usual) // 2
     with new_context() as context, ir.Location.unknown():
         module = parse_module(context, usual[number])
-        chip, rest = find_target(target), read_pipeline(GPU).after(number)
-        Runner(chip, library=library_for(rest, chip)).run(module, rest)
+        runner_for(find_target(target)).run(module, read_pipeline(GPU).after(number))
         assert str(module).strip() == usual[-1].read_text().strip()
 
 

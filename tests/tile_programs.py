@@ -10,10 +10,9 @@ from random_products import RandomProduct
 
 from lispgpt.compiler.driver import evaluate_request
 from lispgpt.compiler.request import Request
-from lispgpt.compiler.schedules import library_for
+from lispgpt.compiler.schedules import runner_for
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions
-from lispgpt.passes.pipeline import Runner
 from lispgpt.passes.targets import find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 
@@ -58,8 +57,8 @@ class Way:
         pipeline = read_pipeline(pipeline_path("gpu"))
         names = [call.name for call in pipeline.calls]
         program = evaluate_request(request)
-        library = library_for(pipeline, target, request.schedules, program.schedules)
-        Runner(target, library=library).run(program.module, pipeline.before(names.index("lower-tiles")))
+        runner = runner_for(target, request.schedules, program.schedules)
+        runner.run(program.module, pipeline.before(names.index("lower-tiles")))
         return program.module
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,11 +14,11 @@ from lispgpt.base.source import Span
 from lispgpt.cli.options import PATH, contained, locations_option
 from lispgpt.cli.terminal import echo
 from lispgpt.compiler.driver import read_source
-from lispgpt.compiler.schedules import library_for
+from lispgpt.compiler.schedules import check_chooses, runner_for
 from lispgpt.ir.diagnostics import Diagnostics
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.effects import refuse_linked
-from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
+from lispgpt.passes.pipeline import Pipeline, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 
@@ -59,11 +60,11 @@ def opt(
     pipeline = pipeline.after(skip)
     with new_context() as context, ir.Location.unknown():
         pipeline.check()
+        check_chooses(pipeline, schedules)
         module = parse_module(context, file)
         refuse_linked(module)
-        library = library_for(pipeline, chip, schedules)
-        runner = Runner(chip, dump_dir, print_after, show=echo, library=library, locations=locations)
-        runner.run(module, pipeline)
+        how: dict[str, Any] = {"dump_dir": dump_dir, "print_after": print_after, "locations": locations}
+        runner_for(chip, schedules, show=echo, **how).run(module, pipeline)
         text = module.operation.get_asm(enable_debug_info=locations)
     if output is None:
         echo(text)

@@ -13,12 +13,12 @@ from dataclasses import replace
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import AS_ONE, artifact_from, evaluate_request, load_pipeline
 from lispgpt.compiler.request import Observer, Request
-from lispgpt.compiler.schedules import library_for
+from lispgpt.compiler.schedules import runner_for
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions, symbol_of
 from lispgpt.passes.kernels.kernel import calls_of
-from lispgpt.passes.pipeline import PassCall, Pipeline, Runner, Stage
+from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
 from lispgpt.passes.targets import find_target
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -38,12 +38,12 @@ def compile_counterpart(request: Request) -> tuple[Artifact, Mapping[str, tuple[
         place, divide = _number_of(PLACES, own), _number_of(DIVIDES, own)
         behind = _number_of(PLACES, cpus) + 1
         with ir.Location.unknown():
-            Runner(target).run(program.module, own.before(place))
-            Runner(cpu).run(program.module, _stage(cpus.calls[behind - 1 : behind]))
+            runner = runner_for(target, request.schedules, program.schedules)
+            runner.run(program.module, own.before(place))
+            runner_for(cpu).run(program.module, _stage(cpus.calls[behind - 1 : behind]))
             kept = _kernels_alone(program.module)
-            divided = _stage([call for call in own.calls[place + 1 : divide + 1] if call.name not in AS_ONE])
-            library = library_for(divided, target, request.schedules, program.schedules)
-            Runner(target, library=library).run(program.module, divided)
+            divided = _stage([call for call in own.calls[place + 1 : divide + 1] if call.name != AS_ONE])
+            runner.run(program.module, divided)
             _restore(program.module, kept)
             elements = {symbol_of(kernel): _elements(kernel) for kernel in kernel_functions(program.module)}
         rest = [call for call in cpus.calls[behind:] if call.name != DIVIDES]

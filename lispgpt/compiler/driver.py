@@ -13,7 +13,7 @@ from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.compiler.kernel_code import make_code, split_at_plan
 from lispgpt.compiler.request import Observer, Request
-from lispgpt.compiler.schedules import WORDS, library_for
+from lispgpt.compiler.schedules import WORDS, check_chooses, runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, TensorDecl, evaluate
@@ -105,6 +105,7 @@ AS_ONE = "shard-decode"
 def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
     found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
+    check_chooses(found, request.schedules)
     if request.precision != EXACT:
         found = found.with_option(ROUNDS, "precision", request.precision)
     if request.apart and any(call.name == AS_ONE for call in found.calls):
@@ -142,9 +143,7 @@ def check_has_entries(program: Program, request: Request) -> None:
 def artifact_from(program: Program, request: Request, pipeline: Pipeline, observer: Observer) -> Artifact:
     """The artifact that a pipeline, all of it or what is left to run, makes of a program's module."""
     target = find_target(request.target)
-    library = library_for(pipeline, target, request.schedules, program.schedules)
-    shown: dict[str, Any] = {"show": observer.show, "locations": observer.locations}
-    runner = Runner(target, observer.dump_dir, observer.print_after, library=library, **shown)
+    runner = _runner(program, request, observer)
     first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if runner.watched else split_at_plan(pipeline)
     with ir.Location.unknown():
         runner.run(program.module, first)
@@ -180,6 +179,12 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
     )
 
 
+def _runner(program: Program, request: Request, observer: Observer) -> Runner:
+    """What runs passes on a program, and shows of them what its observer wants to see."""
+    shown = {name: getattr(observer, name) for name in ("dump_dir", "print_after", "show", "locations")}
+    return runner_for(find_target(request.target), request.schedules, program.schedules, **shown)
+
+
 def _declaration(weight: TensorDecl) -> dict[str, Any]:
     """What an artifact says of a weight."""
     layers = {} if weight.layers is None else {"layers": list(weight.layers)}
@@ -208,9 +213,7 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
         if stage not in names:
             raise UserError(f"there is nothing to emit under {stage!r}; there are {', '.join(names)}")
-        library = library_for(pipeline, target, request.schedules, program.schedules)
-        shown: dict[str, Any] = {"show": observer.show, "locations": observer.locations}
-        runner = Runner(target, observer.dump_dir, observer.print_after, library=library, **shown)
+        runner = _runner(program, request, observer)
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
             return target.assembly(program.module) if stage == "asm" else str(program.module)

@@ -14,8 +14,8 @@ from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
 from lispgpt.language.reader.forms import show
 from lispgpt.language.schedules import KERNELS, read_schedules
 from lispgpt.passes.kernels.products import Operand
-from lispgpt.passes.library import Library, Schedule
-from lispgpt.passes.pipeline import Pipeline
+from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
+from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
@@ -26,17 +26,23 @@ CHOOSES = "choose-tiles"
 """The pass that is given schedules."""
 
 
-def library_for(
-    pipeline: Pipeline, target: Target, files: Sequence[Path] = (), own: Sequence[ScheduleForm] = ()
-) -> Library:
-    """The schedules that a pipeline's passes may want: the library's where it uses any, those of the files, and ahead
-    of them the model's own.
+def runner_for(target: Target, files: Sequence[Path] = (), own: Sequence[ScheduleForm] = (), **shown: Any) -> Runner:
+    """What runs pipelines with the schedules that their passes may want: the library's where a pass uses any, those of
+    the files, and ahead of them the model's own.  shown: as for `Runner`."""
+    return Runner(target, library=partial(_library, target, files, own), **shown)
 
-    Needs an active ir.Context.
-    """
-    calls = [dict(one.options) for one in pipeline.calls if one.name == CHOOSES]
-    if files and not calls:
+
+def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
+    """UserError where files hold schedules and no pass of a pipeline would choose among them."""
+    if files and all(call.name != CHOOSES for call in pipeline.calls):
         raise UserError(f"pipeline {pipeline.name} has no {CHOOSES} pass, which would choose among schedules")
+
+
+def _library(target: Target, files: Sequence[Path], own: Sequence[ScheduleForm], pipeline: Pipeline) -> Library:
+    """Needs an active ir.Context."""
+    calls = [dict(call.options) for call in pipeline.calls if call.name == CHOOSES]
+    if not calls:
+        return NO_SCHEDULES
     used = any(options.get("use") for options in calls)
     common = [one for path in sorted(KERNELS.glob("*.lisp")) for one in _read(path, target)] if used else []
     mine = [*map(_schedule, own), *(one for path in files for one in _read(path, target))]

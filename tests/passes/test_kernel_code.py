@@ -21,12 +21,11 @@ from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import InternalError
 from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
 from lispgpt.compiler.kernel_code import kernel_shares, make_code, split_at_plan
-from lispgpt.compiler.schedules import library_for
+from lispgpt.compiler.schedules import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes import pipeline
 from lispgpt.passes.base import Pass
-from lispgpt.passes.pipeline import Runner
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.binary import find_ptxas
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
@@ -50,7 +49,7 @@ def planned(folder: Path) -> tuple[ir.Module, pipeline.Pipeline, Target]:
     assert (*first.calls, *rest.calls) == whole.calls and first.calls[-1].name == "emit-plan"
     module = evaluate_request(Request(folder / "model.lisp", "cuda:sm_90")).module
     with ir.Location.unknown():
-        Runner(target, library=library_for(first, target)).run(module, first)
+        runner_for(target).run(module, first)
     return module, rest, target
 
 

@@ -105,7 +105,6 @@ CHANGES: dict[str, dict[str, Change]] = {
     },
 }
 CHANGES["pieces beside loads"] = {**CHANGES["pieces"], "slot": CHANGES["two slots"]["slot"]}
-MUTANTS = [(name, kind) for name, kinds in CHANGES.items() for kind in kinds]
 
 
 def refused(name: str, kind: str, text: str, rng: np.random.Generator, context: ir.Context) -> None:
@@ -121,16 +120,17 @@ def refused(name: str, kind: str, text: str, rng: np.random.Generator, context: 
         return  # MLIR's own verifier has refused it
     with pytest.raises(Unsafe):
         verify(kernel_of(module), find_target(WAYS[name].target))
-        print(changed)
+        print(f"not refused, changed by {kind}:\n{changed}")
 
 
-@pytest.mark.parametrize(("name", "kind"), MUTANTS)
-def test_no_unsafe_program_is_taken(name: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CHANGES)
+def test_no_unsafe_program_is_taken(name: str, tmp_path: Path) -> None:
     rng = seeded.rng()
     with new_context() as context, ir.Location.unknown():
         text = str(WAYS[name].module(WAYS[name].product(40, 40, 6 * WAYS[name].step + 8), tmp_path))
-        for _ in range(3):
-            refused(name, kind, text, rng, context)
+        for kind in CHANGES[name]:
+            for _ in range(3):
+                refused(name, kind, text, rng, context)
 
 
 @pytest.mark.slow
