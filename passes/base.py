@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,9 +37,6 @@ class Pass:
     parts_kernels: ClassVar[bool] = False
     """Whether kernels have nothing to do with each other after it, so that processes can share them."""
 
-    off_at_zero: ClassVar[frozenset[str]] = frozenset()
-    """Options that are usually more than 0, and of which 0 has a meaning of its own."""
-
     def __init_subclass__(cls) -> None:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 
@@ -49,6 +46,11 @@ class Pass:
     def __str__(self) -> str:
         options = [f"{f.name.replace('_', '-')}={_print_option(getattr(self, f.name))}" for f in fields(self)]
         return self.name + ("{" + " ".join(options) + "}" if options else "")
+
+
+def or_zero(usual: int) -> Any:
+    """An option that is usually more than 0, and of which 0 has a meaning of its own."""
+    return field(default=usual, metadata={"least": 0})
 
 
 def find_pass(name: str) -> type[Pass] | None:
@@ -79,7 +81,7 @@ def make_pass(cls: type[Pass], options: dict[str, Any]) -> Pass:
             raise UserError(f"pass {cls.name} has no option {key!r} (its options: {choices})")
         kind = known[key].type
         name, usual = getattr(kind, "__name__", str(kind)), known[key].default
-        least = 0 if known[key].name in cls.off_at_zero else 1
+        least = known[key].metadata.get("least", 1)
         values[known[key].name] = _parse_option(cls.name, key, name, value, usual, least)
     return cls(**values)
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.ir import build as b
@@ -32,7 +31,7 @@ from lispgpt.ir.loops import functions_without_body
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.places import together
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
-from lispgpt.passes.base import Pass
+from lispgpt.passes.base import Pass, or_zero
 from lispgpt.passes.decode_step.attention_heads import heads_of
 from lispgpt.passes.decode_step.batch_kernel import BatchKernel
 from lispgpt.passes.decode_step.batch_layout import BatchLayout
@@ -62,14 +61,12 @@ class ShardDecode(Pass):
     do.  numbers: of keys, and of values, that a lane has at once.  rows: of a head's keys and values, that lie in a
     block's memory, at most; 0: none do."""
 
-    off_at_zero: ClassVar[frozenset[str]] = frozenset({"steps", "rows"})
-
     when: str = "modelled"
     runs: int = 16
     clusters: int = 0
-    steps: int = 16
+    steps: int = or_zero(16)
     numbers: int = 24
-    rows: int = 1024
+    rows: int = or_zero(1024)
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never" or target.copies is None or not target.intrinsics:

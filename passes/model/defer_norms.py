@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.linalg_ops import contract, elementwise, filled, generic
@@ -34,7 +33,7 @@ from lispgpt.ir.structure import (
     shape_of,
     viewed,
 )
-from lispgpt.passes.base import Pass
+from lispgpt.passes.base import Pass, or_zero
 from lispgpt.passes.model.row_moments import Moments, make_moments, row_statistics
 from lispgpt.passes.model.weight_recipes import ONCE
 from lispgpt.passes.recognise.find_gradients import is_product
@@ -51,10 +50,9 @@ class DeferNorms(Pass):
     made together; 0: those of the tile that the product which makes them should have."""
 
     starts_from = (UNPLACED,)
-    off_at_zero: ClassVar[frozenset[str]] = frozenset({"rows", "most_rows"})
 
-    rows: int = 32
-    most_rows: int = 128
+    rows: int = or_zero(32)
+    most_rows: int = or_zero(128)
     group: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:

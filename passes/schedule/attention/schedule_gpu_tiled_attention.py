@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import lcm, prod
-from typing import ClassVar
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import unscheduled_kernels
-from lispgpt.passes.base import Pass
+from lispgpt.passes.base import Pass, or_zero
 from lispgpt.passes.kernels import block_memory
 from lispgpt.passes.kernels.attention import bind_cache
 from lispgpt.passes.kernels.cache_rows import split_off_writes
@@ -67,14 +66,13 @@ class ScheduleGpuTiledAttention(Pass):
     """
 
     starts_from = (PLACED,)
-    off_at_zero: ClassVar[frozenset[str]] = frozenset({"copied_keys"})
 
     rows: int = 64
     subgroups: int = 4
     keys: int = 32
     teams: int = 2
     warpgroups: bool = True
-    copied_keys: int = 64
+    copied_keys: int = or_zero(64)
     stages: int = 4
 
     def run(self, module: ir.Module, target: Gpu) -> None:
