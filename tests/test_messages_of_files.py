@@ -97,3 +97,27 @@ def test_info_shows_gguf_files_that_no_program_is_for(tmp_path: Path, capfd: pyt
     facts = json.loads(capfd.readouterr().out)
     assert ended.value.code == 0 and facts["config"]["jamba.block_count"] == 3 and facts["parameters"] == 32
     assert facts["tensors"] == {"token_embd.weight": {"shape": [4, 8], "dtype": "f32"}}
+
+
+def test_names_that_no_file_can_have_are_one_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path, name = FOLDER.write(tmp_path / "model", shards=2), "long" * 1000
+    index = path / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("model-00002-of-00002", name))
+    with pytest.raises(UserError, match=r"cannot read .*: File name too long"):
+        open_weights(path)
+    for words in (
+        ("run", name, "--prompt-tokens", "1"),
+        ("compile", "p.lisp", "-o", name),
+        ("checkpoint", "info", "model"),
+        ("train", "--run", name, "--resume"),
+        ("train", "p.lisp", "--data", name, "--run", "new"),
+        ("bench", name),
+    ):
+        (tmp_path / "p.lisp").write_text("(entry e [(x [4] f32)] x)")
+        with pytest.raises(SystemExit) as ended:
+            main(list(words))
+        said = capfd.readouterr().err
+        assert ended.value.code == 1 and "File name too long" in said and len(said) < 3000, said

@@ -32,6 +32,9 @@ ENDED_FROM_OUTSIDE = {
     signal.SIGXCPU: "the time that it may use is over (ulimit -t)",
     signal.SIGXFSZ: "a file would be larger than is allowed here (ulimit -f)",
 }
+OF_NAMES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EIO, errno.ESTALE)
+"""What a name that somebody gave is wrong in, or where it leads; never a bug."""
+
 SMALL_DISK = 16 << 20
 """Bytes that are left of it."""
 
@@ -50,6 +53,8 @@ def complaint(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in LIMITS:
         named = f"{os.fspath(error.filename)!s}: " if error.filename else ""
         return f"{named}{LIMITS[error.errno]}"
+    if isinstance(error, OSError) and error.filename is not None and error.errno in OF_NAMES:
+        return f"cannot use {os.fspath(error.filename)!s:.200}: {error.strerror}"
     if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
         return "no folder for temporary files can be written to (TMPDIR names another)"
     return _said_by_others(str(error))

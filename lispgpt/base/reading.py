@@ -39,9 +39,12 @@ def check_ordinary(path: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file is there; UserError where a pipe or a device is in its place."""
+    """Whether a file is there; UserError where a pipe or a device is in its place, or that cannot be found out."""
     check_ordinary(path)
-    return path.is_file()
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise UserError(f"cannot read {path!s:.200}: {error.strerror or error}") from error
 
 
 _noted: dict[Path, str] | None = None
