@@ -6,7 +6,7 @@ from typing import Any
 
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
-from lispgpt.language.core.values import describe, items_of, not_whole
+from lispgpt.language.core.values import Record, describe, items_of, not_whole
 from lispgpt.language.reader.forms import Form, Keyword, Symbol, show
 
 LONGEST = 1_000_000
@@ -35,6 +35,28 @@ def _rest(evaluator: Evaluator, form: Form, value: Any) -> Any:
     items = _items(evaluator, value, form)
     evaluator.spend(len(items), form)
     return items[1:]
+
+
+@builtin("list?", 1, 1)
+def _is_list(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(list? x)`: whether a value is a list while compiling."""
+    return items_of(value) is not None
+
+
+@builtin("get", 3, 3)
+def _get(evaluator: Evaluator, form: Form, value: Any, key: Any, otherwise: Any) -> Any:
+    """`(get {:a 1} :a 0)`: what a map has for a keyword, the last argument where it has nothing."""
+    if not isinstance(value, Record) or not isinstance(key, Keyword):
+        evaluator.site.fail(f"`get` wants a map and a keyword, and got {describe(value)} and {describe(key)}", form)
+    return value.values.get(key.name, otherwise)
+
+
+@builtin("keys", 1, 1)
+def _keys(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(keys {:a 1})`: the names that a map has values for, as strings."""
+    if not isinstance(value, Record):
+        evaluator.site.fail(f"`keys` wants a map, and got {describe(value)}", form)
+    return tuple(value.values)
 
 
 @builtin("nth", 2, 2)
