@@ -28,7 +28,7 @@ ARROWS = {
     "execution": {"base", "compiler", "runtime"},
     "api": {"base", "compiler", "execution", "runtime"},
     "checking": {"base", "compiler", "execution", "runtime"},
-    "editor": {"base", "compiler", "ir", "language", "reference"},
+    "editor": {"base", "compiler", "ir", "language", "passes", "reference"},
     "reference": {"base", "compiler", "ir", "language", "passes", "pipelines", "runtime"},
     "bench": {"base", "execution", "passes", "runtime"},
     "training": {"base", "compiler", "execution", "runtime"},

@@ -45,6 +45,7 @@ COMMANDS = {
     "examples": ("lispgpt.cli.examples", "examples", "Copy the examples that come with the package."),
     "doc": ("lispgpt.cli.doc", "doc", "Say what a name means; write the reference and the guide as pages."),
     "fmt": ("lispgpt.cli.fmt", "fmt", "Lay out programs."),
+    "lsp": ("lispgpt.cli.lsp", "lsp", "Serve an editor, which starts it."),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
+from lispgpt.base.project import project_root
 from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.compiler.kernel_code import make_code, split_at_plan
@@ -70,10 +71,6 @@ def evaluate_request(request: Request, trial: bool = False) -> Program:
     return program
 
 
-PROJECT_MARKS = ("lispier.toml", "pyproject.toml", "Cargo.toml", ".git")
-"""What the root folder of a project has one of."""
-
-
 def wanted(request: Request) -> Wanted:
     """The entries to compile, and for what sizes."""
     chunks = find_target(request.target).prefill_chunks
@@ -81,15 +78,6 @@ def wanted(request: Request) -> Wanted:
     rows = [(1, size) for size in chunks if size <= enough]
     rows += [] if request.batch == 1 else [(request.batch, 1)]
     return Wanted(rows, request.sizes, request.entries, request.unneeded, request.unsized, request.inputs)
-
-
-def project_root(program: Path) -> Path:
-    """Where `@path` requires start: the nearest folder above the program with a project's marks, else its own."""
-    folder = program.resolve().parent
-    for candidate in (folder, *folder.parents):
-        if any((candidate / mark).exists() for mark in PROJECT_MARKS):
-            return candidate
-    return folder
 
 
 DIVIDES, SHARES = "divide-batch", "divide-states"

@@ -1,9 +1,9 @@
 """Spaces inside a line: one between two forms, unless the author's line something up.
 
-More than one stay before what stands in one column with something in a line near by, before a number of a vector whose
-last digit does, and before a comment.  Two may stand between pairs of a `config`, a `cond`, a vector or a map, between
-declarations of weights and states, and between forms of the file, to show what goes together.  Brackets touch what is
-in them.
+More than one stay before what stands in one column with something in the same brackets in a line near by, before a
+number of a vector whose last digit does, and before a comment.  Two may stand between pairs of a `config`, a `cond`, a
+vector or a map, between declarations of weights and states, and between forms of the file, to show what goes together.
+Brackets touch what is in them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEAR = 2
 
 @dataclass(frozen=True)
 class _Placed:
-    """A token with the line and column of its start and its end.  bracket: the innermost that is open before it."""
+    """A token with the line and column of its start and its end.  brackets: those that are open before it."""
 
     token: Token
     line: int
@@ -31,13 +31,16 @@ class _Placed:
     last_line: int
     end_column: int
     first: bool
-    bracket: str
+    brackets: tuple[str, ...]
 
     @property
     def number(self) -> bool:
         """Whether it is a number of a vector: others begin lines where the layout puts them."""
         value = self.token.form.value if isinstance(self.token.form, Literal) else None
-        return self.bracket == "[" and isinstance(value, int | float) and not isinstance(value, bool)
+        return self.brackets[-1:] == ("[",) and isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_Columns = dict[int, set[tuple[tuple[str, ...], int]]]
 
 
 def closed_up(source: Source) -> str:
@@ -55,11 +58,12 @@ def closed_up(source: Source) -> str:
 
 
 def _places(source: Source) -> Iterator[_Placed]:
-    last, brackets = 0, [""]
+    last: int = 0
+    brackets: list[str] = []
     for token in tokens_of(source):
         line, column = source.line_column(token.start)
         end_line, end_column = source.line_column(token.end)
-        yield _Placed(token, line, column, end_line, end_column, line != last, brackets[-1])
+        yield _Placed(token, line, column, end_line, end_column, line != last, tuple(brackets))
         last = end_line
         if token.opens:
             brackets.append(token.text)
@@ -67,28 +71,28 @@ def _places(source: Source) -> Iterator[_Placed]:
             brackets.pop()
 
 
-def _columns(placed: list[_Placed]) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """By line, the columns where tokens start that are not the first in it, and those where numbers end."""
-    starts: dict[int, set[int]] = defaultdict(set)
-    ends: dict[int, set[int]] = defaultdict(set)
+def _columns(placed: list[_Placed]) -> tuple[_Columns, _Columns]:
+    """By line, where tokens start that are not the first in it, and where numbers end, with the brackets around."""
+    starts: _Columns = defaultdict(set)
+    ends: _Columns = defaultdict(set)
     for each in placed:
         if not each.first and not each.token.closes:
-            starts[each.line].add(each.column)
+            starts[each.line].add((each.brackets, each.column))
         if each.number:
-            ends[each.line].add(each.end_column)
+            ends[each.line].add((each.brackets, each.end_column))
     return starts, ends
 
 
-def _gap(before: _Placed, after: _Placed, written: int, starts: dict[int, set[int]], ends: dict[int, set[int]]) -> int:
+def _gap(before: _Placed, after: _Placed, written: int, starts: _Columns, ends: _Columns) -> int:
     """How many spaces belong between two tokens of a line."""
     near = [after.line + distance for distance in range(-NEAR, NEAR + 1) if distance]
-    lined_up = after.number and any(after.end_column in ends[line] for line in near)
+    lined_up = after.number and any((after.brackets, after.end_column) in ends[line] for line in near)
     if after.token.closes or before.token.quotes:
         return 0
     if before.token.opens:
         return written if lined_up and before.token.text == "[" else 0
     if written < 2:
         return 1 if written or not before.token.opens else 0
-    if lined_up or any(after.column in starts[line] for line in near):
+    if lined_up or any((after.brackets, after.column) in starts[line] for line in near):
         return written
     return 2 if after.token.parts else 1

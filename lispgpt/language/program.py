@@ -171,11 +171,11 @@ def evaluate(
         return _program(evaluator)
 
 
-def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
+def begin(root: Path, place: List, kind: type[Evaluator] = Evaluator) -> tuple[Evaluator, Environment]:
     """An evaluator with an empty module, and the environment of a program's top level; place is for messages about the
-    core library.  Needs an active ir.Context and location."""
+    core library.  kind: of evaluator, where somebody watches.  Needs an active ir.Context and location."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
-    evaluator = Evaluator(LANGUAGE)
+    evaluator = kind(LANGUAGE)
     files = evaluator.states.of(modules.Files)
     files.root = root
     files.prelude.names.update(LANGUAGE.names)

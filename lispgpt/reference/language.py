@@ -57,9 +57,9 @@ def _short(path: Path) -> str:
     return resolved.relative_to(PACKAGE).as_posix() if resolved.is_relative_to(PACKAGE) else path.name
 
 
-def library() -> Iterator[Entry]:
-    """One for each definition of the files in `lib`."""
-    uses, said = _uses(), said_in("library.md")
+def library(examples: bool = True) -> Iterator[Entry]:
+    """One for each definition of the files in `lib`.  examples: whether the rest is searched for those, in seconds."""
+    uses, said = _uses() if examples else {}, said_in("library.md")
     for path in sorted((PACKAGE / "lib").rglob("*.lisp")):
         text = path.read_text(encoding="utf-8")
         for form, above in _definitions(path, text):
