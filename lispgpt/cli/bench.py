@@ -20,6 +20,7 @@ from lispgpt.bench.comparison import Comparison, assumptions, compare
 from lispgpt.bench.comparison import table as kernel_table
 from lispgpt.bench.measures import Bench, Measure, table
 from lispgpt.bench.processes import measure_whole
+from lispgpt.cli.completing import TARGET
 from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import echo
@@ -37,7 +38,9 @@ DEFAULT = PROGRAMS / "gpt2_generate.lisp"
 @click.option("--checkpoint", type=PATH, help="Weights (default: random ones of a GPT-2 124M, made once).")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
 @click.option("--context", type=click.IntRange(1), help="Positions to make code and memory for.")
-@click.option("--target", default="auto", show_default=True, help="auto, cpu, cuda, rocm, emulated:gfx1151, …")
+@click.option(
+    "--target", type=TARGET, default="auto", show_default=True, help="auto, cpu, cuda, rocm, emulated:gfx1151, …"
+)
 @precision_option()
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @click.option("--at", multiple=True, type=click.IntRange(0), default=(64, 512), help="Positions of decode steps.")

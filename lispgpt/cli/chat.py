@@ -13,6 +13,7 @@ from lispgpt import api
 from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.chat.template import find_template
 from lispgpt.cli.chat_session import ChatSession
+from lispgpt.cli.completing import TARGET
 from lispgpt.cli.generate import choices, sampling_options
 from lispgpt.cli.options import PATH, all_of, config_settings, guarded, precision_option
 from lispgpt.cli.run import MOST_THREADS
@@ -30,7 +31,9 @@ def loading_options() -> list[Any]:
             "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config."
         ),
         click.option("--context", type=click.IntRange(1), help="Positions to take memory for (default: the model's)."),
-        click.option("--target", default="cpu", show_default=True, help="cpu, cuda, rocm, auto, emulated:gfx1151, …"),
+        click.option(
+            "--target", type=TARGET, default="cpu", show_default=True, help="cpu, cuda, rocm, auto, emulated:gfx1151, …"
+        ),
         precision_option(),
         click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all)."),
         click.option("--trust", is_flag=True, help="Run an artifact from elsewhere: it is code, with your rights."),

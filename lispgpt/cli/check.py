@@ -15,6 +15,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.folders import cache_folder
 from lispgpt.checking.check import Checked, check
 from lispgpt.checking.words import told
+from lispgpt.cli.completing import TARGET
 from lispgpt.cli.options import COMMAND_LINE, PATH, config_settings, guarded, precision_option
 from lispgpt.cli.prompts import numbers
 from lispgpt.cli.run import MOST_THREADS
@@ -34,7 +35,9 @@ from lispgpt.runtime.text import tokens_of
 @click.option("--checkpoint", type=PATH, help="A checkpoint; its header sets the program's config.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
 @click.option("--context", type=click.IntRange(1), help="Positions to make code for (default: the checkpoint's).")
-@click.option("--target", required=True, help="cuda, rocm, emulated:gfx1151, …: what is compared with the CPU.")
+@click.option(
+    "--target", type=TARGET, required=True, help="cuda, rocm, emulated:gfx1151, …: what is compared with the CPU."
+)
 @precision_option()
 @click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own.")
 @click.option("--tokenizer", type=PATH, help="A tokenizer file (default: beside the checkpoint).")

@@ -29,6 +29,8 @@ LINES = {
     "lispgpt examples": "",
     "lispgpt doc": "rms-norm",
     "lispgpt fmt": "--check examples/gpt2.lisp",
+    "lispgpt completion": "bash",
+    "lispgpt lsp": "",
 }
 """What stands behind each command; that of a command of commands is one of them."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lispgpt.base.folders import cache_folder
+from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import options as device_options
 from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option, together
 from lispgpt.cli.run import MOST_THREADS
@@ -25,7 +26,9 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences at once.")
 @click.option("--length", type=click.IntRange(1), help="Tokens of a sequence (default: the context, up to 1024).")
 @click.option("--most", type=click.IntRange(1), help="Batches at most, spread over the data.")
-@click.option("--target", default="cpu", show_default=True, help="cpu, cuda, rocm, auto, emulated:gfx1151, …")
+@click.option(
+    "--target", type=TARGET, default="cpu", show_default=True, help="cpu, cuda, rocm, auto, emulated:gfx1151, …"
+)
 @precision_option()
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @device_options

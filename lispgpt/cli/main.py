@@ -17,6 +17,7 @@ from io import TextIOWrapper  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import click  # noqa: E402
+from click.shell_completion import CompletionItem  # noqa: E402
 
 from lispgpt import __version__  # noqa: E402
 from lispgpt.base.asked import ending_in_order  # noqa: E402
@@ -45,6 +46,7 @@ COMMANDS = {
     "examples": ("lispgpt.cli.examples", "examples", "Copy the examples that come with the package."),
     "doc": ("lispgpt.cli.doc", "doc", "Say what a name means; write the reference and the guide as pages."),
     "fmt": ("lispgpt.cli.fmt", "fmt", "Lay out programs."),
+    "completion": ("lispgpt.cli.completion", "completion", "Print what a shell reads to complete command lines."),
     "lsp": ("lispgpt.cli.lsp", "lsp", "Serve an editor, which starts it."),
 }
 
@@ -61,6 +63,13 @@ class _Commands(click.Group):
         module, attribute, _ = COMMANDS[name]
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, without importing any."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        found = ((name, text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete))
+        return [CompletionItem(name, help=text) for name, text in found]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

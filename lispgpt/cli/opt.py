@@ -11,6 +11,7 @@ import click
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import write_text
 from lispgpt.base.source import Span
+from lispgpt.cli.completing import TARGET
 from lispgpt.cli.options import PATH, contained, locations_option
 from lispgpt.cli.terminal import echo
 from lispgpt.compiler.driver import read_source
@@ -32,7 +33,7 @@ from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
     "--skip", default=0, type=click.IntRange(0), help="Leave out the pipeline's first passes (a dump's number)."
 )
 @click.option("--schedules", type=PATH, multiple=True, metavar="FILE", help="Schedules that choose-tiles tries first.")
-@click.option("--target", default="cpu", show_default=True, help="Whose capabilities schedules read.")
+@click.option("--target", type=TARGET, default="cpu", show_default=True, help="Whose capabilities schedules read.")
 @click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder.")
 @click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass.")
 @locations_option()

@@ -13,6 +13,7 @@ import click
 from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT, PRECISIONS
+from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import launched
 from lispgpt.cli.terminal import say
 from lispgpt.runtime.collectives.mpi import abort
@@ -44,6 +45,7 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--target",
+            type=TARGET,
             default="cpu",
             show_default=True,
             help="cpu, rocm:gfx1151, cuda:sm_90, emulated:gfx1151, …",

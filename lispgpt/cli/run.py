@@ -14,6 +14,7 @@ import click
 from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT
 from lispgpt.cli.arrays import read_inputs, write_results
+from lispgpt.cli.completing import ENTRY
 from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
 from lispgpt.cli.options import (
     COMMAND_LINE,
@@ -66,7 +67,7 @@ OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "prin
     is_flag=True,
     help="Print each kernel's time in a decode step, and its floor, to standard error.",
 )
-@click.option("--entry", help="Run this entry instead of generating.")
+@click.option("--entry", type=ENTRY, help="Run this entry instead of generating.")
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input of the entry, or its JSON.")
 @click.option("--output", type=PATH, help="Where its results go: FILE.npz, or FILE.npy for one (default: printed).")
 @click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")

@@ -12,6 +12,7 @@ import click
 
 from lispgpt.base.folders import cache_folder
 from lispgpt.base.precisions import PRECISIONS
+from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import options as device_options
 from lispgpt.cli.options import PATH, guarded, parse_settings, together
 from lispgpt.cli.progress import Progress
@@ -74,7 +75,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
 @click.option("--schedule", type=SCHEDULES, help="How the learning rate falls (--set schedule=…).")
 @step_options
-@click.option("--target", help="cpu, cuda, rocm, auto, emulated:gfx1151, …  [default: cpu]")
+@click.option("--target", type=TARGET, help="cpu, cuda, rocm, auto, emulated:gfx1151, …  [default: cpu]")
 @click.option("--precision", type=click.Choice(PRECISIONS), help="fast: see `lispgpt run`.  [default: exact]")
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @device_options
