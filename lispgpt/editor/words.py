@@ -1,0 +1,42 @@
+"""The words of the language by their kinds, as tools/editors/generate.py finds them in the compiler."""
+
+DEFINING = (
+    "def", "defmacro", "defn", "defstruct", "entry", "extern-fn", "kernel", "schedule",
+)  # fmt: skip
+
+SPECIALS = (
+    "and", "block", "block-id", "block-size", "call", "call!", "capability", "compilation", "compilation-cpu",
+    "compilation-gpu", "cond", "config", "contract", "def", "defgradient", "defmacro", "defn", "defstruct", "do",
+    "entry", "error", "extern", "extern-fn", "fn", "for", "generate", "gguf", "grid-size", "hugging-face", "if",
+    "kernel", "launch", "let", "link-library", "loop", "module", "or", "quasiquote", "quote", "region", "require",
+    "require-dialect", "require-macros", "schedule", "splice", "state", "tensor", "thread-id", "unquote", "update!",
+    "use-dialect", "vararg-call", "weights", "when",
+)  # fmt: skip
+
+BUILTINS = (
+    "!=", "*", "+", "-", "->", "-inf", "/", ":", "<", "<=", "=", ">", ">=", "abs", "added-rows", "all-weights", "at",
+    "at-every-position", "batch", "batch-place", "cast", "ceil", "ceil-div", "concat", "configured", "cons",
+    "contraction", "cos", "count", "devices", "dim", "drawn", "drop", "dtype", "elementwise", "entry?", "erf",
+    "every-position", "exp", "expm1", "factors", "filter", "first", "floor", "fold", "gradients", "in-place",
+    "indices", "inf", "insert", "inserted", "int8", "known-state", "layered", "list", "log", "log1p", "log2", "map",
+    "max", "min", "mind-padding", "mod", "multiplied-as", "new", "not", "nth", "output", "pi", "pow", "print",
+    "print-i64", "println", "q4_0", "q4_k", "q8_0", "quot", "range", "rank", "read-state", "recompute", "reduce",
+    "reshape", "rest", "restrict-shapes", "results", "reverse", "round", "row-places?", "row-positions", "rsqrt",
+    "scaled", "scan", "select", "shape", "shared", "sin", "slice", "spread", "sqrt", "states-like", "stop-gradient",
+    "str", "summed-as", "symbol", "take", "tanh", "tensor-type", "text-rows", "transpose", "type", "weight-dtype",
+    "weight-shape", "whole", "whole-texts", "window", "without-window", "write-state", "write-state-at-positions",
+)  # fmt: skip
+
+CORE = (
+    "!=i", "*f", "*i", "+f", "+i", "-f", "-i", "/f", "/i", "<=i", "<i", "=i", ">=i", ">i", "argmax",
+    "best-and-report", "best-token", "first-chosen", "identity", "maximum", "null-ptr", "null?", "ptr-at", "ptr-load",
+    "ptr-offset", "ptr-store!", "report-words", "square", "sum",
+)  # fmt: skip
+
+TYPES = (
+    "bf16", "f16", "f32", "f64", "i1", "i16", "i32", "i64", "i8", "index",
+)  # fmt: skip
+
+CONSTANTS = (
+    "false", "nil", "true",
+)  # fmt: skip

@@ -1,0 +1,32 @@
+" The language of lispgpt; tools/editors/generate.py writes this.
+if exists("b:current_syntax") | finish | endif
+syntax iskeyword @,48-57,_,-,!,?,*,+,=,<,>,%,.,/,&,#,|,$,192-255
+syntax keyword lispgptSpecial and block block-id block-size call call! capability compilation compilation-cpu compilation-gpu cond config contract def defgradient defmacro defn defstruct do entry
+syntax keyword lispgptSpecial error extern extern-fn fn for generate gguf grid-size hugging-face if kernel launch let link-library loop module or quasiquote quote region require require-dialect
+syntax keyword lispgptSpecial require-macros schedule splice state tensor thread-id unquote update! use-dialect vararg-call weights when
+syntax keyword lispgptConstant false nil true
+syntax keyword lispgptType bf16 f16 f32 f64 i1 i16 i32 i64 i8 index
+syntax keyword lispgptBuiltin != * + - -> -inf / : < <= = > >= abs added-rows all-weights at at-every-position batch batch-place cast ceil ceil-div concat configured cons contraction cos count devices
+syntax keyword lispgptBuiltin dim drawn drop dtype elementwise entry? erf every-position exp expm1 factors filter first floor fold gradients in-place indices inf insert inserted int8 known-state
+syntax keyword lispgptBuiltin layered list log log1p log2 map max min mind-padding mod multiplied-as new not nth output pi pow print print-i64 println q4_0 q4_k q8_0 quot range rank read-state
+syntax keyword lispgptBuiltin recompute reduce reshape rest restrict-shapes results reverse round row-places? row-positions rsqrt scaled scan select shape shared sin slice spread sqrt states-like
+syntax keyword lispgptBuiltin stop-gradient str summed-as symbol take tanh tensor-type text-rows transpose type weight-dtype weight-shape whole whole-texts window without-window write-state
+syntax keyword lispgptBuiltin write-state-at-positions
+syntax keyword lispgptCore !=i *f *i +f +i -f -i /f /i <=i <i =i >=i >i argmax best-and-report best-token first-chosen identity maximum null-ptr null? ptr-at ptr-load ptr-offset ptr-store!
+syntax keyword lispgptCore report-words square sum
+syntax match lispgptNumber /\v<-?(0[xX][0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?)>/
+syntax match lispgptKeyword /:[A-Za-z_][A-Za-z0-9_.\-!?*+=<>@%\/]*/
+syntax match lispgptLabel /\^[A-Za-z_][A-Za-z0-9_.\-]*/
+syntax region lispgptString start=/"/ skip=/\\./ end=/"/
+syntax match lispgptComment /;.*$/
+highlight default link lispgptSpecial Statement
+highlight default link lispgptConstant Constant
+highlight default link lispgptType Type
+highlight default link lispgptBuiltin Function
+highlight default link lispgptCore Function
+highlight default link lispgptNumber Number
+highlight default link lispgptKeyword Identifier
+highlight default link lispgptLabel Label
+highlight default link lispgptString String
+highlight default link lispgptComment Comment
+let b:current_syntax = "lispgpt"
