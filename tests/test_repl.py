@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from lispgpt.cli.repl import Session, is_complete
-from lispgpt.cli.repl_doc import completions
+from lispgpt.cli.repl import HELP, Session, is_complete
+from lispgpt.cli.repl_line import COMMANDS
 from lispgpt.ir.mlir import ir, new_context
 
 
@@ -137,8 +140,44 @@ def test_names_are_explained_and_an_entry_is_shown_beside_loose_ops() -> None:
     assert "func.func @e" in told and told.endswith("\n3")
 
 
-def test_names_complete() -> None:
+def test_names_commands_libraries_and_ops_complete() -> None:
     with new_context(), ir.Location.unknown():
-        session = Session(Path(), print)
-        assert "contract" in completions(session.environment, "(+ 1 (contr")
-        assert completions(session.environment, "(") == []
+        session = Session(Path(), lambda text: None)
+        for text in ("(require-dialect [arith :as a])", "(defn twice [(: x i64)] -> i64 (a.muli x 2))"):
+            session.enter(text)
+        session.enter("(entry scores [(x [4] f32)] x)")
+        assert "contract" in session.completions("(+ 1 (contr")
+        assert session.completions("(twi") == ["twice"] and session.completions("(") == []
+        assert session.completions(",d") == [",doc"] and "layer-norm" in session.completions(",doc layer-")
+        assert session.completions(",ir tw") == ["twice"] and session.completions(",entry ") == ["scores"]
+        assert session.completions("(require nn rot") == ["rotary"]
+        assert "a.addf" in session.completions("(a.add")
+        assert session.completions("(arith.addf") == ["arith.addf"]
+
+
+def test_commands_that_complete_are_those_there_are() -> None:
+    said: list[str] = []
+    with new_context(), ir.Location.unknown():
+        session = Session(Path(), said.append)
+        for command in COMMANDS:
+            session.enter(f",{command}")
+    assert not [text for text in said if "there is no command" in text]
+    assert all(f",{command}" in HELP for command in COMMANDS)
+
+
+def test_the_tab_key_completes(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environment = {**os.environ, "LISPGPT_CACHE": str(tmp_path), "TERM": "dumb"}
+        os.execve(sys.executable, [sys.executable, "-m", "lispgpt", "repl"], environment)
+    seen, sent = b"", [b"(lay\t", b" 1 2)\n", b",qu\t\n"]
+    try:
+        for awaited in (b"lisp> ", b"layered", b"lisp> "):
+            seen = b""
+            while awaited not in seen:
+                assert select.select([terminal], [], [], 60)[0], seen
+                seen += os.read(terminal, 4096)
+            os.write(terminal, sent.pop(0))
+    finally:
+        os.waitpid(pid, 0)
+        os.close(terminal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from lispgpt.base.reading import LARGEST
 from lispgpt.base.source import Source, Span
 from lispgpt.cli import repl_doc
 from lispgpt.cli.doc import shown
+from lispgpt.cli.repl_line import complete_by_tab, completions, keep_history
 from lispgpt.cli.shown import show_value
 from lispgpt.cli.terminal import echo
 from lispgpt.ir.mlir import create_op, ir, new_context
@@ -156,6 +157,16 @@ class Session:
             self.write(HELP if name in ("help", "h", "?") else f"there is no command ,{name}; ,help lists them")
         return True
 
+    def completions(self, line: str) -> list[str]:
+        """What the last word of a line that is being typed may become."""
+        return completions(self.environment, line, self._taken_by)
+
+    def _taken_by(self, command: str) -> list[str]:
+        if command == "entry":
+            return list(self.evaluator.states.of(Model).entries)
+        symbols = (_symbol(op.operation) for op in self.module.body.operations) if command == "ir" else ()
+        return [name for name in symbols if name]
+
     def _ir(self, name: str) -> None:
         if not name:
             self.write(str(self.module).rstrip())
@@ -260,49 +271,11 @@ def repl(ctx: click.Context) -> None:
     at_keyboard = sys.stdin.isatty()
     if at_keyboard:
         echo("lispgpt: ,help for help, ,quit to leave")
-        _keep_history(ctx)
+        keep_history(ctx)
     with new_context(), ir.Location.unknown():
         session = Session(Path.cwd(), echo)
         if at_keyboard:
-            _complete(session)
+            complete_by_tab(session.completions)
         for text in inputs(at_keyboard):
             if not session.enter(text):
                 break
-
-
-def _complete(session: Session) -> None:
-    """Have the tab key complete names, where Python has readline."""
-    with suppress(ImportError):
-        import readline
-
-        def complete(word: str, number: int) -> str | None:
-            found = repl_doc.completions(session.environment, word)
-            return found[number] if number < len(found) else None
-
-        readline.set_completer_delims(" \t\n()[]{}'`~\"")
-        readline.set_completer(complete)
-        readline.parse_and_bind("tab: complete")
-
-
-def _keep_history(ctx: click.Context) -> None:
-    """Line editing, and a history that outlives the process, where Python has readline."""
-    from lispgpt.base.folders import cache_folder, make_private
-
-    with suppress(ImportError):
-        import atexit
-        import readline
-
-        path = cache_folder(ctx.obj["environment"]) / "history"
-        try:
-            make_private(path.parent)
-        except (OSError, UserError):  # where others may look or write, nothing is kept
-            return
-        with suppress(OSError):
-            readline.read_history_file(path)
-        readline.set_history_length(1000)
-        atexit.register(lambda: _write_history(readline, path))
-
-
-def _write_history(readline: Any, path: Path) -> None:
-    with suppress(OSError):
-        readline.write_history_file(path)

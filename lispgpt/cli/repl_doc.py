@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,6 @@ from lispgpt.language.core.values import Closure, Macro, describe
 from lispgpt.language.reader.forms import Form, List, Literal, Symbol, head_name
 from lispgpt.reference.entry import find
 from lispgpt.reference.language import definition
-
-WORD = re.compile(r"[^\s()\[\]{}'`~\"]+$")
 
 
 def explain(environment: Environment, name: str) -> str:
@@ -69,10 +66,3 @@ def _text_of(value: Any) -> str:
         return ""
     span = value.form.span
     return span.source.text[span.start : span.end]
-
-
-def completions(environment: Environment, line: str) -> list[str]:
-    """The names that the last word of a line may become."""
-    word = WORD.search(line)
-    begun = word.group() if word else ""
-    return sorted({name for name in environment.visible() if name.startswith(begun)}) if begun else []
