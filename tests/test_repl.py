@@ -135,7 +135,7 @@ def test_names_are_explained_and_an_entry_is_shown_beside_loose_ops() -> None:
     """)
     )
     assert told.startswith("(contract [n o] x [n k] w [o k])    (form)")
-    assert "(defn f [x] (* 2 x))" in told and "(defn relu [x] (max x 0.0))" in told
+    assert "(defn f [x] (* 2 x))" in told and "(defn relu [x]" in told
     assert "plan-arena" in told and "the reference has no `nosuchname`" in told
     assert "func.func @e" in told and told.endswith("\n3")
 

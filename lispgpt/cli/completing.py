@@ -67,10 +67,4 @@ def _first_arguments(path: Path) -> Iterator[tuple[str, str]]:
             yield "require", argument.value
 
 
-def _names(ctx: click.Context) -> Iterable[str]:
-    from lispgpt.cli.doc import entries
-
-    return dict.fromkeys(entry.name for entry in entries())
-
-
-TARGET, ENTRY, REFERENCE = Named(_targets), Named(_entries), Named(_names)
+TARGET, ENTRY = Named(_targets), Named(_entries)

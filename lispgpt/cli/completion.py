@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from lispgpt.cli.terminal import echo
+
 VARIABLE = "_LISPGPT_COMPLETE"
 SHELLS = {
     "bash": 'eval "$(lispgpt completion bash)" in ~/.bashrc',
@@ -25,4 +27,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(ctx.find_root().command, {}, "lispgpt", VARIABLE).source())
+    echo(found(ctx.find_root().command, {}, "lispgpt", VARIABLE).source())

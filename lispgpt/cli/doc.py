@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from lispgpt.cli.command_examples import example_of
-from lispgpt.cli.completing import REFERENCE
+from lispgpt.cli.completing import Named
 from lispgpt.cli.main import COMMANDS
 from lispgpt.cli.options import PATH
 from lispgpt.cli.terminal import echo
@@ -62,7 +62,7 @@ def _flags(name: str, command: click.Command) -> Iterator[Entry]:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...", type=REFERENCE)
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=Named(lambda ctx: [entry.name for entry in entries()]))
 @click.option("--site", type=PATH, help="Write the reference and the guide as pages into this folder.")
 @click.option("--about", is_flag=True, help="List what has all these words in its name or text.")
 def doc(names: tuple[str, ...], site: Path | None, about: bool) -> None:
