@@ -214,7 +214,7 @@ def test_some_examples_of_flags_run(place: Path) -> None:
 @pytest.mark.parametrize("command", RUN_SLOWLY)
 def test_examples_of_flags_run(command: str, place: Path) -> None:
     """Run it after a change of lispgpt/cli/."""
-    if command in ("chat", "plot", "tokenizer"):
+    if command in ("run", "chat", "plot", "tokenizer"):
         prepare(command, place)
     for entry in of_kind("flag") + of_kind("command"):
         if entry.name.split()[1] == command:
@@ -226,8 +226,10 @@ def test_examples_of_flags_run(command: str, place: Path) -> None:
 def prepare(command: str, place: Path) -> None:
     """Make what the examples of a command take."""
     austen = "examples/models/austen"
+    artifact = f"compile examples/gpt2_generate.lisp --checkpoint {austen} -o austen.lgpt"
     lines = {
-        "chat": [f"compile examples/gpt2_generate.lisp --checkpoint {austen} -o austen.lgpt"],
+        "run": [artifact],
+        "chat": [artifact],
         "plot": ["" if (place / "runs").exists() else of_name("lispgpt train").example.removeprefix("lispgpt ")],
         "tokenizer": [f"tokenizer encode examples/texts --tokenizer {austen}/tokenizer.json -o tokens.bin"],
     }

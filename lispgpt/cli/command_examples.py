@@ -143,7 +143,7 @@ OWN = {
     "--input a=a.npy --input b=b.npy",
     "lispgpt run --trace": "product.lisp --target emulated:gfx1151 --trace contraction_96x80 --entry product "
     "--input a=a.npy --input b=b.npy",
-    "lispgpt run --trust": "classifier.lgpt --checkpoint classes.safetensors --entry classify --input x=x.npy --trust",
+    "lispgpt run --trust": f"austen.lgpt --checkpoint {AUSTEN} {SAID} --trust",
     "lispgpt chat --trust": f"austen.lgpt --checkpoint {AUSTEN} {SAID} --trust",
     "lispgpt serve --trust": f"austen.lgpt --checkpoint {AUSTEN} --trust",
     "lispgpt compile --checkpoint": f"{GPT2} -o austen.lgpt",
@@ -164,12 +164,14 @@ OWN = {
     "lispgpt train --val-data": "examples/gpt2_train.lisp --data examples/texts --val-data examples/texts/harbour.txt "
     "--preset tiny --vocab-size 300 --run runs/austen --steps 2 --batch 2 --length 16",
     "lispgpt train --tokenizer": f"examples/gpt2_train.lisp --data examples/texts --tokenizer {AUSTEN}/tokenizer.json "
-    "--preset tiny --run runs/austen --steps 2 --batch 2 --length 16",
+    "--preset tiny --set vocab=4096 --run runs/austen --steps 2 --batch 2 --length 16",
     "lispgpt train --checkpoint": "examples/gpt2_train.lisp --data examples/texts --checkpoint examples/models/austen "
     "--run runs/austen --steps 2 --batch 2 --length 16",
     "lispgpt train --set": "examples/gpt2_train.lisp --data examples/texts --set layers=2 "
     "--vocab-size 300 --run runs/austen --steps 2 --batch 2 --length 16",
     "lispgpt evaluate --checkpoint": f"{GPT2} --data examples/texts/harbour.txt --length 64 --most 2",
+    "lispgpt evaluate --devices": f"examples/gpt2_train.lisp --checkpoint {AUSTEN} --data examples/texts --length 64 "
+    "--most 2 --batch 2 --devices 2",
     "lispgpt bench --checkpoint": f"{GPT2} --at 8 --rounds 1",
     "lispgpt bench --prompt": f"{AUSTEN} --prompt 16 --rounds 1",
     "lispgpt bench --kernels": "--kernels --target cuda",
