@@ -111,6 +111,20 @@
 (defn segment-sum [rows ids count]
   (scatter-add (full (replaced (shape rows) 0 count) 0.0 f32) rows ids))
 
+; ids [n] of i32 -> [count]: how often each number from 0 on is among them
+(defn bincount [ids count]
+  (reshape (segment-sum (full [(dim ids 0) 1] 1.0 f32) ids count) [count]))
+
+; x [a b … rest …] at the places ids [m k] of i32, each of k numbers -> [m rest …]
+(defn gather-nd [x ids]
+  (let [[m k] (shape ids)
+        [own rest] [(take k (shape x)) (drop k (shape x))]
+        step (fn [number d]
+               (tensor [i m] (+ (* (at number i) (cast (nth own d) i32))
+                                (max 0 (min (- (nth own d) 1) (at ids i d))))))
+        number (fold step (tensor [i m] (cast 0 i32)) (range k))]
+    (gather (reshape x (concat [(fold * 1 own)] rest)) number 0)))
+
 ; ---- sums of what is before
 
 ; 1 2 4 … below n
@@ -132,6 +146,15 @@
 ; along an axis: each element and all before it
 (defn cumsum [x axis]
   (reshape (summed-so-far (reshape x (around x (axis-of x axis)))) (shape x)))
+
+; the same with products
+(defn cumprod [x axis]
+  (let [axis (axis-of x axis)
+        order (concat [axis] (filter (fn [d] (not (= d axis))) (range (rank x))))
+        y (transpose x order)
+        step (fn [p row] (let [p (* p row)] [p p]))
+        [_ made] (scan step (full (drop 1 (shape y)) 1.0 f32) y)]
+    (transpose made (concat (range 1 (+ axis 1)) [0] (range (+ axis 1) (rank x))))))
 
 ; ---- order
 
@@ -176,6 +199,14 @@
 (defn log-softmax [x]
   (let [x (- x (reshape (stop-gradient (maximum x)) (replaced (shape x) (- (rank x) 1) 1)))]
     (- x (log (sum-along (exp x) -1 true)))))
+
+; the loss of label-loss over the rows that a mask [rows] has, each as often as the mask says
+(defn masked-loss [scores targets mask smoothing]
+  (let [[rows columns] (shape scores)
+        logs (log-softmax scores)
+        own (tensor [r rows] (at logs r (max 0 (min (- columns 1) (at targets r)))))
+        each (- (+ (* (- 1.0 smoothing) own) (* (/ smoothing columns) (sum logs))))]
+    (/ (sum (* mask each)) (max (sum mask) 1e-9))))
 
 ; scores [rows columns], targets [rows] of i32 -> the mean of -log softmax(scores) at the targets, over the rows whose
 ; target is none to ignore.  `smoothing` is the share of the loss that is spread over all columns: "Rethinking the

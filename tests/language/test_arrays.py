@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gradient_checks import Cases
 
-ARRAYS = "(require arrays)"
+ARRAYS = "(require arrays) (require algebra)"
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:
@@ -21,6 +21,12 @@ def label_loss(x: np.ndarray, ids: np.ndarray) -> Any:
     logs, counts = log_softmax(x), ids != 2
     each = -(0.9 * logs[np.arange(len(ids)), ids] + 0.1 * logs.mean(-1))
     return (each * counts).sum() / max(counts.sum(), 1)
+
+
+def masked_loss(x: np.ndarray, ids: np.ndarray, y: np.ndarray) -> Any:
+    logs = log_softmax(x)
+    each = -(0.9 * logs[np.arange(len(ids)), ids] + 0.1 * logs.mean(-1))
+    return (each * y * y).sum() / (y * y).sum()
 
 
 def added(x: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -54,6 +60,13 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("(cumsum x 0)", lambda x: x.cumsum(0), {"x": (5, 2)}),
     ("(sort x)", lambda x: np.sort(x, -1), {"x": (3, 5)}),
     ("(first (top-k x 2))", lambda x: -np.sort(-x, -1)[:, :2], {"x": (3, 4)}),
+    ("(cumprod x 1)", lambda x: x.cumprod(1), {"x": (2, 3, 2)}),
+    (
+        "(gather-nd x (tensor [i 3 k 2] (at ids (+ (* i 2) k))))",
+        lambda x, ids: x[ids[::2], ids[1::2]],
+        {"x": (3, 4, 2), "ids": (3, 6)},
+    ),
+    ("(masked-loss x ids (square y) 0.1)", masked_loss, {"x": (4, 5), "ids": (5, 4), "y": (4,)}),
     ("(log-softmax x)", log_softmax, {"x": (3, 5)}),
     ("(label-loss x ids 0.1 2)", label_loss, {"x": (6, 5), "ids": (5, 6)}),
     ("(pow (+ 1.0 (square x)) 1.5)", lambda x: (1 + x * x) ** 1.5, {"x": (3, 4)}),
@@ -61,7 +74,28 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("(log1p (square x))", lambda x: np.log1p(x * x), {"x": (3, 4)}),
     ("(expm1 (sin x))", lambda x: np.expm1(np.sin(x)), {"x": (3, 4)}),
 ]
+MATRIX = "(+ (product x (transposed x)) (identity-matrix 3))"
+
+
+def matrix(x: np.ndarray) -> np.ndarray:
+    return x @ x.T + np.eye(3)
+
+
+CASES += [
+    (f"(cholesky {MATRIX})", lambda x: np.linalg.cholesky(matrix(x)), {"x": (3, 3)}),
+    ("(solve (+ (* 2.0 (flip (identity-matrix 3) 0)) (* 0.3 x)) y)",
+     lambda x, y: np.linalg.solve(2 * np.eye(3)[::-1] + 0.3 * x, y), {"x": (3, 3), "y": (3, 2)}),
+    (f"(inverse {MATRIX})", lambda x: np.linalg.inv(matrix(x)), {"x": (3, 3)}),
+    (f"(let [[q r] (qr (join [{MATRIX} x] 0))] (+ (* q q) 0.0))",
+     lambda x: np.linalg.qr(np.concatenate([matrix(x), x]))[0] ** 2, {"x": (3, 3)}),
+    (f"(sort (reshape (first (symmetric-eigen {MATRIX} 4)) [1 3]))", lambda x: np.linalg.eigvalsh(matrix(x))[None],
+     {"x": (3, 3)}),
+    ("(einsum [l] x [i j] y [j k] z [k l] x [i m])", lambda x, y, z: np.einsum("ij,jk,kl,im->l", x, y, z, x),
+     {"x": (2, 3), "y": (3, 2), "z": (2, 4)}),
+    ("(+ (vector-norm x 1) (dot y y))", lambda x, y: np.linalg.norm(x, axis=1) + y @ y, {"x": (2, 3), "y": (3,)}),
+]  # fmt: skip
 VALUES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
+    ("(bincount ids 6)", lambda ids: np.bincount(ids, minlength=6), {"ids": (6, 9)}),
     ("(one-hot ids 6)", lambda ids: np.eye(6)[ids], {"ids": (6, 4)}),
     (
         "(cast (argsort (round (* 2.0 x))) f32)",
