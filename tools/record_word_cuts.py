@@ -23,7 +23,11 @@ RECORDED = Path(__file__).parent.parent / "tests" / "references" / "word_cuts.js
 RULES = (
     *("default", "falcon", "gpt-2", "llama-bpe", "dbrx", "glm4", "falcon3", "lfm2", "pixtral", "qwen2", "hunyuan"),
     *("tekken", "gpt-4o", "llama4", "bloom", "smollm", "command-r", "exaone", "exaone4", "olmo", "mpt", "refact"),
-    *("starcoder", "stablelm2", "jais", "smaug-bpe", "mellum"),
+    *("starcoder", "stablelm2", "jais", "smaug-bpe", "mellum", "phi-2", "gigachat", "a.x-4.0", "trillion"),
+    *("granite-docling", "llama3", "llama-v3", "glm5", "chatglm-bpe", "falcon-h1", "midm-2.0", "deepseek-r1-qwen"),
+    *("megrez", "kormo", "solar-open", "grok-2", "qwen35", "kanana2", "minimax-m2", "poro-chat", "gpt3-finnish"),
+    *("viking", "deepseek-llm", "deepseek-coder", "deepseek-v3", "hunyuan-dense", "joyai-llm", "bailingmoe"),
+    *("bailingmoe2", "llada-moe", "seed-coder", "minicpm5", "codeshell", "minerva-7b", "mellum2"),
 )
 TEXTS = (
     "Once upon a time, it's THE end; he'LL go",
