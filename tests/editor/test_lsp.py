@@ -165,12 +165,12 @@ async def _rename_and_lay_out(editor: Editor) -> None:
     )
     assert edit is not None and edit.changes is not None
     assert len(edit.changes[editor.path.as_uri()]) == 2
-    editor.edit("(+ x (feed-forward x l))", "(+  x   (feed-forward x l) )")
+    editor.edit("(linear hidden (out-w l)", "(linear  hidden   ( out-w l)")
     options = types.FormattingOptions(2, True)
     edits = await editor.answer(
         client.text_document_formatting_async(types.DocumentFormattingParams(editor.document, options))
     )
-    assert edits is not None and [each.new_text for each in edits] == ["    (+ x (feed-forward x l))))\n"]
+    assert edits is not None and [each.new_text for each in edits] == ["    (linear hidden (out-w l) (out-b l))))\n"]
 
 
 def test_what_is_missing_is_told(monkeypatch: Any) -> None:
