@@ -37,7 +37,7 @@ def compiled(
     path.write_text(
         f'(require "{EXAMPLES / program}")\n' + ("" if "(generate" in text else "(generate logits {:temperature 0.0})")
     )
-    given = changed_pipeline(folder, {"shard-decode": f':when "always" :clusters {clusters} {options}'})
+    given = changed_pipeline(folder, {"split-decode": f':when "always" :clusters {clusters} {options}'})
     sizes = GPT2 if program == "gpt2.lisp" else LLAMA
     request = Request(
         path, target, overrides={**sizes, **config}, pipeline=None if target == "cpu" else given,

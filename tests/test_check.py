@@ -26,7 +26,7 @@ SMALL = """
 (entry logits [tokens positions] (matmul-transposed (rms-norm (last (rows table tokens)) g 1e-6) table))
 (generate logits {:max-new-tokens 2 :greedy true})
 """
-SHARED = {"shard-decode": ':when "always" :clusters 1'}
+SHARED = {"split-decode": ':when "always" :clusters 1'}
 
 
 @pytest.fixture(scope="module", autouse=True)

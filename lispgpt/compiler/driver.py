@@ -80,13 +80,13 @@ def wanted(request: Request) -> Wanted:
     return Wanted(rows, request.sizes, request.entries, request.unneeded, request.unsized, request.inputs)
 
 
-DIVIDES, SHARES = "divide-batch", "divide-states"
+DIVIDES, SHARES = "shard-batch", "shard-states"
 """The passes that several devices need, for their parts of the batch and of the states."""
 
 ROUNDS = "round-activations"
 """The pass that a precision is an option of."""
 
-AS_ONE = "shard-decode"
+AS_ONE = "split-decode"
 """The pass that makes one launch of many."""
 
 

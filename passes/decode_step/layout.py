@@ -54,7 +54,7 @@ def up_to(number: int, multiple: int) -> int:
 
 
 class Layout:
-    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see ShardDecode.
+    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see SplitDecode.
 
     spread: a block has those of a sequence's positions whose number modulo this is its rank.  under_way: chunks that
     The weight copier brings at once.  threads: of a block.  entries: most probable tokens of a block that all others

@@ -9,8 +9,8 @@ from lispgpt.ir import build as b
 from lispgpt.ir.linalg_ops import elementwise
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, entry_arguments, entry_results, is_elementwise
-from lispgpt.passes.distribute.divided_values import DividedValues
 from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, PLAIN, is_nothing, results_of
+from lispgpt.passes.distribute.sharded_values import ShardedValues
 
 
 def find(entries: Iterable[ir.Operation], is_divided: Callable[[ir.Operation], bool]) -> set[str]:
@@ -49,7 +49,7 @@ def _is_zeros(result: ir.Value) -> bool:
     return op is not None and (is_nothing(op) or results_of(op, lambda value: PLAIN) == [NOTHING])
 
 
-def on_one_device(values: DividedValues, value: ir.Value, op: ir.Operation) -> ir.Value:
+def on_one_device(values: ShardedValues, value: ir.Value, op: ir.Operation) -> ir.Value:
     """A part of a sum that is a value which every device has: the value on the first device, and zeros on others."""
     device = values.number_of_device(op)
 

@@ -8,10 +8,10 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import loop_extents, nested_operations
 from lispgpt.passes.distribute.batch_dims import ALL, BatchDim, fail
-from lispgpt.passes.distribute.divided_values import DividedValues
+from lispgpt.passes.distribute.sharded_values import ShardedValues
 
 
-def number_rows(values: DividedValues, op: ir.Operation, loops: Mapping[int, BatchDim]) -> None:
+def number_rows(values: ShardedValues, op: ir.Operation, loops: Mapping[int, BatchDim]) -> None:
     """Have what an op makes of the numbers of its rows be made of those that they have in the whole batch."""
     extents = loop_extents(op)
     for inner in list(nested_operations(op)):
@@ -30,12 +30,12 @@ def number_rows(values: DividedValues, op: ir.Operation, loops: Mapping[int, Bat
                 user.operands[place] = whole
 
 
-def _reads_own(values: DividedValues, user: ir.Operation, place: int) -> bool:
+def _reads_own(values: ShardedValues, user: ir.Operation, place: int) -> bool:
     """Whether an index says which of this device's rows is read."""
     return user.name == "tensor.extract" and place > 0 and place - 1 in values.dims_of(user.operands[0])
 
 
-def _in_batch(values: DividedValues, op: ir.Operation, number: ir.Value, dim: BatchDim, extent: int) -> ir.Value:
+def _in_batch(values: ShardedValues, op: ir.Operation, number: ir.Value, dim: BatchDim, extent: int) -> ir.Value:
     """The number in the whole batch of one of the rows that a device has; extent: how many those are."""
     own = values.number_of_device(op)
     device = b.emit("arith.index_cast", [b.emit("tensor.extract", [own], [own.type.element_type])], [number.type])

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, is_elementwise, shape_of
 from lispgpt.passes.distribute.batch_dims import Dims
-from lispgpt.passes.distribute.divided_values import DividedValues, grid_attributes
+from lispgpt.passes.distribute.sharded_values import ShardedValues, grid_attributes
 from lispgpt.passes.recognise.placements import row_slice
 
 
-class SharedValues(DividedValues):
-    """Like `DividedValues`; what every device has is cut where a part of it is read with parts of others."""
+class SharedValues(ShardedValues):
+    """Like `ShardedValues`; what every device has is cut where a part of it is read with parts of others."""
 
     def __init__(self, devices: int) -> None:
         super().__init__(devices)

@@ -38,7 +38,7 @@ NOT_UNIFORM = "it takes some of the batch's sequences, and others are not treate
 class Uniformity:
     """What the values of an entry are of, beginning with the first op that is about some of the batch.
 
-    dims, shapes, parts, nothing: as `DividedValues` has them.
+    dims, shapes, parts, nothing: as `ShardedValues` has them.
     """
 
     def __init__(

@@ -4,8 +4,8 @@
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass convert-elementwise-to-linalg) ; arith and math on tensors, written by name
     (pass bound-inputs)               ; what inputs may be by which rows are read
-    (pass divide-batch {:devices 1})  ; `--devices` sets it
-    (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
+    (pass shard-batch {:devices 1})  ; `--devices` sets it
+    (pass shard-states {:devices 1}) ; and `--shard-optimizer` this
     (pass outline-loops)              ; the rounds of loops over tensors, once for all of them
     (pass cse)
     (pass hoist-slices)               ; what is read of a slice alone is made for it alone

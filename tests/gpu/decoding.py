@@ -57,14 +57,14 @@ class Form:
     graphs: bool = True
 
 
-APART = {"shard-decode": ':when "never"'}
+APART = {"split-decode": ':when "never"'}
 FORMS = {
     "launches apart": Form(APART, 1, graphs=False),
     "graph": Form(APART, 1),
     "several in a graph": Form(APART),
-    "shared by clusters": Form({"shard-decode": ':when "always"'}),
+    "shared by clusters": Form({"split-decode": ':when "always"'}),
 }
-FEW_BLOCKS = {"shard-decode": " :clusters 2"}
+FEW_BLOCKS = {"split-decode": " :clusters 2"}
 """What an emulated chip has time for."""
 
 

@@ -44,8 +44,8 @@ def test_a_planted_fault_is_found_by_the_kernels_name(number: int, subject: Subj
 
 
 def test_of_a_step_that_is_one_launch_the_launch_is_named(chip: Chip, tmp_path: Path) -> None:
-    few = chip.sized("", FEW_BLOCKS["shard-decode"])
-    pipeline = changed_pipeline(tmp_path, {"shard-decode": ':when "always"' + few})
+    few = chip.sized("", FEW_BLOCKS["split-decode"])
+    pipeline = changed_pipeline(tmp_path, {"split-decode": ':when "always"' + few})
     sizes = chip.sized(REAL, EMULATED | {"width": 128})
     subject = Subject(chip.target, chip.device, PROGRAM, tmp_path, overrides=sizes, pipeline=pipeline)
     if not any(facts.get("persistent") for facts in subject.artifact.kernels.values()):

@@ -1,4 +1,4 @@
-"""divide-batch: give each of several devices its part of the batch, and have them add up what are sums over all of it.
+"""shard-batch: give each of several devices its part of the batch, and have them add up what are sums over all of it.
 
 Before (devices=2):                                  After:
   func.func @train(%x: tensor<8x4xf32>, …) {           func.func @train(%x: tensor<4x4xf32>, …) {
@@ -32,14 +32,14 @@ from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, entry_results, shape_of, strings
 from lispgpt.passes.distribute import accumulated_gradients as accumulated_gradients
 from lispgpt.passes.distribute.batch_dims import BatchDim
-from lispgpt.passes.distribute.divide_entries import DividingPass, divide_ops
-from lispgpt.passes.distribute.divided_values import DEVICES, DividedValues
+from lispgpt.passes.distribute.shard_entries import ShardingPass, shard_ops
+from lispgpt.passes.distribute.sharded_values import DEVICES, ShardedValues
 
 BATCH = "batch"
 
 
 @dataclass(frozen=True)
-class DivideBatch(DividingPass):
+class ShardBatch(ShardingPass):
     def divide(self, module: ir.Module) -> None:
         shape = ir.DenseI64ArrayAttr.get([self.devices])
         with ir.InsertionPoint.at_block_begin(module.body):
@@ -50,7 +50,7 @@ class DivideBatch(DividingPass):
             if self._is_divided(entry):
                 self._divide(entry, kept)
             elif kept & entry_arguments(entry).keys():
-                _divide_ops(entry, DividedValues(self.devices), kept)
+                _divide_ops(entry, ShardedValues(self.devices), kept)
 
     def _is_divided(self, entry: ir.Operation) -> bool:
         """Whether devices can share the batch of an entry: it has one, and keeps nothing for each sequence."""
@@ -61,7 +61,7 @@ class DivideBatch(DividingPass):
         return not keeps and _sizes(entry)[BATCH] % self.devices == 0
 
     def _divide(self, entry: ir.Operation, kept: set[str]) -> None:
-        values, batch = DividedValues(self.devices), _sizes(entry)[BATCH]
+        values, batch = ShardedValues(self.devices), _sizes(entry)[BATCH]
         batched = dict(zip(entry_arguments(entry), ir.DenseI64ArrayAttr(entry.attributes["batched"]), strict=True))
         for name, argument in entry_arguments(entry).items():
             dimension = batched[name]
@@ -77,7 +77,7 @@ class DivideBatch(DividingPass):
         del entry.attributes["batched"]
 
 
-def _divide_ops(entry: ir.Operation, values: DividedValues, kept: set[str]) -> None:
+def _divide_ops(entry: ir.Operation, values: ShardedValues, kept: set[str]) -> None:
     arguments, results = entry_arguments(entry), entry_results(entry)
     own = kept & arguments.keys()
     values.parts.update(arguments[name] for name in own)
@@ -101,7 +101,7 @@ def _divide_ops(entry: ir.Operation, values: DividedValues, kept: set[str]) -> N
             return filled(shape_of(value), value.type.element_type, 0.0)
         return value if value in values.parts else accumulated_gradients.on_one_device(values, value, end)
 
-    divide_ops(entry, values, before, returned)
+    shard_ops(entry, values, before, returned)
     if own:
         entry.attributes["summed"] = attribute(sorted(own))
 

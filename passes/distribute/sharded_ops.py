@@ -15,13 +15,13 @@ from lispgpt.ir.structure import (
     shape_of,
 )
 from lispgpt.passes.distribute.batch_dims import BatchDim, collapsed, expanded, fail
-from lispgpt.passes.distribute.divided_loops import divide_loop
-from lispgpt.passes.distribute.divided_values import DividedValues, add_up_all, same, takes_parts
 from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, PLAIN, SUM, is_nothing, reduction_of, results_of
 from lispgpt.passes.distribute.row_numbers import number_rows
+from lispgpt.passes.distribute.sharded_loops import divide_loop
+from lispgpt.passes.distribute.sharded_values import ShardedValues, add_up_all, same, takes_parts
 
 
-def visit(values: DividedValues, op: ir.Operation) -> None:
+def visit(values: ShardedValues, op: ir.Operation) -> None:
     """Divide what an op makes, once its operands are as they are to be."""
     _visit(values, op)
     while values.copies:
@@ -30,7 +30,7 @@ def visit(values: DividedValues, op: ir.Operation) -> None:
     values.find_extremes()
 
 
-def _visit(values: DividedValues, op: ir.Operation) -> None:
+def _visit(values: ShardedValues, op: ir.Operation) -> None:
     for number, value in enumerate(op.operands):
         if value in values.summed:
             op.operands[number] = values.summed[value]
@@ -50,7 +50,7 @@ def _visit(values: DividedValues, op: ir.Operation) -> None:
             fail(op, "nothing says what it does with a part of the batch")
 
 
-def _moved(values: DividedValues, op: ir.Operation) -> None:
+def _moved(values: ShardedValues, op: ir.Operation) -> None:
     """Note that what an op moves is what it was."""
     takes_parts(values, op)
     if op.operands[0] in values.parts:
@@ -64,7 +64,7 @@ def _moved(values: DividedValues, op: ir.Operation) -> None:
 _NO_REDUCTION = "what it makes of all sequences together is no sum, and neither their largest nor their least"
 
 
-def _linalg(values: DividedValues, op: ir.Operation) -> None:
+def _linalg(values: ShardedValues, op: ir.Operation) -> None:
     positions = _positions(op)
     loops = _batch_loops(values, op, positions)
     if len(loops) > 1:
@@ -101,7 +101,7 @@ def _positions(op: ir.Operation) -> list[list[int | None]]:
     return found if found is not None else fail(op, "nothing says what it does with a part of the batch")
 
 
-def _batch_loops(values: DividedValues, op: ir.Operation, positions: list[list[int | None]]) -> dict[int, BatchDim]:
+def _batch_loops(values: ShardedValues, op: ir.Operation, positions: list[list[int | None]]) -> dict[int, BatchDim]:
     """The loops of a linalg op that count sequences."""
     loops: dict[int, BatchDim] = {}
     for value, where in zip(op.operands, positions, strict=True):
@@ -127,7 +127,7 @@ def _loop_of(index: ir.Value, op: ir.Operation) -> int:
     return int(ir.IntegerAttr(made_by.attributes["dim"]).value)
 
 
-def _starts_with_nothing(values: DividedValues, op: ir.Operation, positions: list[list[int | None]]) -> bool:
+def _starts_with_nothing(values: ShardedValues, op: ir.Operation, positions: list[list[int | None]]) -> bool:
     """Whether an op that sums up starts with zeros, or with parts of sums."""
     made = set(positions[-1])
     if all(loop in made for where in positions for loop in where):
@@ -138,7 +138,7 @@ def _starts_with_nothing(values: DividedValues, op: ir.Operation, positions: lis
 # ---- moving
 
 
-def _collapse(values: DividedValues, op: ir.Operation) -> None:
+def _collapse(values: ShardedValues, op: ir.Operation) -> None:
     source = op.operands[0]
     found = collapsed(values.dims_of(source), values.shape(source), reshape_groups(op))
     if found is None:
@@ -147,7 +147,7 @@ def _collapse(values: DividedValues, op: ir.Operation) -> None:
     _moved(values, op)
 
 
-def _expand(values: DividedValues, op: ir.Operation) -> None:
+def _expand(values: ShardedValues, op: ir.Operation) -> None:
     result = op.results[0]
     found = expanded(values.dims_of(op.operands[0]), shape_of(result), reshape_groups(op))
     if found is None:
@@ -158,12 +158,12 @@ def _expand(values: DividedValues, op: ir.Operation) -> None:
     _moved(values, op)
 
 
-def _cast(values: DividedValues, op: ir.Operation) -> None:
+def _cast(values: ShardedValues, op: ir.Operation) -> None:
     values.divide(op.results[0], values.dims_of(op.operands[0]), op)
     _moved(values, op)
 
 
-def _extract_slice(values: DividedValues, op: ir.Operation) -> None:
+def _extract_slice(values: ShardedValues, op: ir.Operation) -> None:
     source, result = op.operands[0], op.results[0]
     dims, offsets = values.dims_of(source), integers(op.attributes["static_offsets"])
     kept = kept_dimensions(integers(op.attributes["static_sizes"]), shape_of(result))
@@ -177,7 +177,7 @@ def _extract_slice(values: DividedValues, op: ir.Operation) -> None:
     _moved(values, op)
 
 
-def _insert_slice(values: DividedValues, op: ir.Operation) -> None:
+def _insert_slice(values: ShardedValues, op: ir.Operation) -> None:
     part, whole = list(op.operands)[:2]
     kinds = {values.kind(part), values.kind(whole)}
     if LINEAR in kinds and not kinds <= {LINEAR, NOTHING}:
@@ -208,7 +208,7 @@ def _is_static(op: ir.Operation, dimension: int) -> bool:
     return min(numbers) >= 0 and numbers[-1] == 1
 
 
-def _cut(values: DividedValues, op: ir.Operation, dimensions: list[int]) -> None:
+def _cut(values: ShardedValues, op: ir.Operation, dimensions: list[int]) -> None:
     """Have a slice of divided dimensions be that of one device's part."""
     for name in ("static_offsets", "static_sizes"):
         numbers = integers(op.attributes[name])

@@ -1,4 +1,4 @@
-"""divide-states: have each device keep, and update, its part of what the optimizer remembers (ZeRO's first stage).
+"""shard-states: have each device keep, and update, its part of what the optimizer remembers (ZeRO's first stage).
 
 Before (two devices):                                  After:
   func.func @train(…, %m: tensor<8x4xf32>) {             func.func @train(…, %m: tensor<4x4xf32>) {
@@ -9,7 +9,7 @@ Before (two devices):                                  After:
     return %next, %n                                       %next = shard.all_gather %own … gather_axis = 0 …
                                                            return %next, %n
 
-Requires: what divide-batch ensures.
+Requires: what shard-batch ensures.
 Ensures: a state that is element by element made of a sum over the batch, and what is made with it, has on each device
 its part along one dimension, as `wholes` of the entry says with the shape of all of it; weights are whole on every
 device.  A state that devices cannot share alike, and weights that are updated with it, are left as they are.
@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, shape_of, strings
 from lispgpt.passes.distribute.batch_dims import BatchDim
-from lispgpt.passes.distribute.divide_entries import DividingPass, divide_ops
-from lispgpt.passes.distribute.divided_values import grid_attributes
 from lispgpt.passes.distribute.optimizer_states import Updates, parts_of, sums_of
+from lispgpt.passes.distribute.shard_entries import ShardingPass, shard_ops
+from lispgpt.passes.distribute.sharded_values import grid_attributes
 from lispgpt.passes.distribute.shared_values import SharedValues
 
 
 @dataclass(frozen=True)
-class DivideStates(DividingPass):
+class ShardStates(ShardingPass):
     def divide(self, module: ir.Module) -> None:
         entries = [entry for entry in entry_functions(module) if _updates(entry)]
         found = Updates(entries)
@@ -60,7 +60,7 @@ def _divide(entry: ir.Operation, axes: dict[str, int], found: Updates, devices: 
             return values.gathered(value, arguments.get(name))
         return values.fitted(value, {axes[name]: BatchDim(values.shape(value)[axes[name]])}, end)
 
-    divide_ops(entry, values, lambda op: None, returned)
+    shard_ops(entry, values, lambda op: None, returned)
     if wholes:
         entry.attributes["wholes"] = ir.DictAttr.get(wholes)
 

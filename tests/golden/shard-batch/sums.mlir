@@ -1,4 +1,4 @@
-// pass: divide-batch{devices=2}
+// pass: shard-batch{devices=2}
 // target: cpu:x86-64-v3
 // show: text
 module {

@@ -1,4 +1,4 @@
-// pass: divide-states{devices=2}
+// pass: shard-states{devices=2}
 // target: cpu:x86-64-v3
 // show: text
 module {

@@ -14,12 +14,12 @@ from lispgpt.ir.structure import (
     replace_captured,
 )
 from lispgpt.passes.distribute.batch_dims import fail
-from lispgpt.passes.distribute.divided_values import DividedValues, add_up_all, same, takes_parts
 from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, results_of
+from lispgpt.passes.distribute.sharded_values import ShardedValues, add_up_all, same, takes_parts
 from lispgpt.passes.recognise.placements import is_same_slice
 
 
-def divide_loop(values: DividedValues, op: ir.Operation) -> None:
+def divide_loop(values: ShardedValues, op: ir.Operation) -> None:
     """A loop over rows that adds each to what it carries, where that row says."""
     block = op.regions[0].blocks[0]
     counter, carried = block.arguments[0], list(block.arguments)[1:]

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import entry_results, operations, retype
 from lispgpt.passes.base import Pass
-from lispgpt.passes.distribute.divided_ops import visit
-from lispgpt.passes.distribute.divided_values import DividedValues
+from lispgpt.passes.distribute.sharded_ops import visit
+from lispgpt.passes.distribute.sharded_values import ShardedValues
 from lispgpt.passes.states import UNPLACED
 
 
 @dataclass(frozen=True)
-class DividingPass(Pass):
+class ShardingPass(Pass):
     """devices: how many share the entries; with one there is nothing to do."""
 
     starts_from = (UNPLACED,)
@@ -30,9 +30,9 @@ class DividingPass(Pass):
         """Divide what a module's entries compute."""
 
 
-def divide_ops(
+def shard_ops(
     entry: ir.Operation,
-    values: DividedValues,
+    values: ShardedValues,
     before: Callable[[ir.Operation], None],
     returned: Callable[[str, ir.Value, ir.Operation], ir.Value],
 ) -> None:

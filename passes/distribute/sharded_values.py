@@ -30,7 +30,7 @@ MOVES = (*RESHAPES, "tensor.insert_slice")
 """Ops that put parts of a sum elsewhere: those are added up before, as soon as they are there."""
 
 
-class DividedValues:
+class ShardedValues:
     """dims: of values that have a part on each device, which dimensions count the batch.  parts: values whose sum over
     the devices is what the program means.  extremes: values whose "max" or "min" over the devices is, until that is
     made.  nothing: zeros, and what is still to be written.  shapes: what divided values were before.  summed: values
@@ -244,7 +244,7 @@ def same(dims: dict[int, BatchDim], loop: int, dim: BatchDim, op: ir.Operation) 
         fail(op, _OTHERWISE)
 
 
-def add_up_all(values: DividedValues, op: ir.Operation) -> None:
+def add_up_all(values: ShardedValues, op: ir.Operation) -> None:
     """Have an op read whole sums."""
     for number, value in enumerate(op.operands):
         if value in values.parts:
@@ -252,7 +252,7 @@ def add_up_all(values: DividedValues, op: ir.Operation) -> None:
     replace_captured(op, {v: values.add_up(v) for v in captured_values(op) if v in values.parts})
 
 
-def takes_parts(values: DividedValues, op: ir.Operation) -> None:
+def takes_parts(values: ShardedValues, op: ir.Operation) -> None:
     """Note that an op has read parts of sums as such."""
     for value in [*op.operands, *captured_values(op)]:
         if value in values.parts:

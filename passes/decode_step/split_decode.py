@@ -1,4 +1,4 @@
-"""shard-decode: a decode step becomes one launch of clusters that share its layers out by heads and hidden units.
+"""split-decode: a decode step becomes one launch of clusters that share its layers out by heads and hidden units.
 
 Before:                                          After:
   func.func @entry(%tokens, …, %next) {            func.func private @entry_shared(%tokens, …, %exchange, …)
@@ -54,7 +54,7 @@ LEAST_SAVED = 20e-6
 
 
 @dataclass(frozen=True)
-class ShardDecode(Pass):
+class SplitDecode(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done; or
     "never".  runs: of an entry in one launch, at most.  clusters: of a launch, at most; 0: as many as the chip holds.
     steps: of two products, 16 of their depth each, whose weights wait in a subgroup's registers where they fit; 0: none

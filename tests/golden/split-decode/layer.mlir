@@ -1,4 +1,4 @@
-// pass: shard-decode{when=always clusters=2}
+// pass: split-decode{when=always clusters=2}
 // target: cuda:sm_90a
 // show: summary
 #map = affine_map<(d0, d1) -> (d0)>

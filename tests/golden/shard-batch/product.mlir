@@ -1,4 +1,4 @@
-// pass: divide-batch{devices=2}
+// pass: shard-batch{devices=2}
 // target: cpu:x86-64-v3
 // show: error
 module {
@@ -11,4 +11,4 @@ module {
   }
 }
 // ----- becomes
-pass divide-batch failed: this cannot be divided among devices: what it makes of all sequences together is no sum, and neither their largest nor their least (linalg.reduce)
+pass shard-batch failed: this cannot be divided among devices: what it makes of all sequences together is no sum, and neither their largest nor their least (linalg.reduce)
