@@ -14,7 +14,7 @@ import pytest
 import seeded
 
 from lispgpt.cli.main import main
-from lispgpt.execution import model
+from lispgpt.execution import opening
 from lispgpt.runtime import profile
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
@@ -244,7 +244,7 @@ def test_the_profiled_step_is_the_one_that_ran(
     target: str, sampling: list, said: str, call: Call, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = NullDevice()
-    monkeypatch.setattr(model, "open_device", lambda *_: device)
+    monkeypatch.setattr(opening, "open_device", lambda *_: device)
     monkeypatch.setattr(profile, "COPIED_BYTES", 1 << 16)
     assert call("compile", PROGRAM, "--checkpoint", "small.bin", "--target", target, "-o", "made.lgpt").code == 0
     given = ("--checkpoint", "small.bin", "--prompt-tokens", "1,2", "--max-new-tokens", 4)

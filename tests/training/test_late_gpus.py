@@ -13,7 +13,7 @@ from late_gpu import LateNccl, late_gpu
 from training.test_ahead import assert_same
 from training.tiny import STEPS, begun, train
 
-from lispgpt.execution import model
+from lispgpt.execution import opening
 from lispgpt.runtime.collectives import streams
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.base import Device
@@ -39,17 +39,17 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def on_late_gpus(patch: pytest.MonkeyPatch, hurry: float) -> None:
     """Have two threads train on devices of their own, by a library of collectives that comes as late."""
-    library, opening = LateNccl(2), threading.Lock()
+    library, one = LateNccl(2), threading.Lock()
     patch.setattr(streams, "load_library", lambda _: library)
 
     def open_shared(*given: Any) -> tuple[Device, streams.StreamEngine]:
         peers: Peers = given[4]
-        with opening:
+        with one:
             device = late_gpu(patch, hurry, peers.place.rank)
         library.is_of(device)
         return device, streams.StreamEngine(device, peers, streams.Library("NCCL", ["libnccl.so.2"], ""))
 
-    patch.setattr(model, "open_shared", open_shared)
+    patch.setattr(opening, "open_shared", open_shared)
 
 
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -61,7 +61,7 @@ def test_a_late_gpu_trains_as_a_cpu_does(
     assert not any(ahead)
     for hurry in (0.0, 0.5):
         with monkeypatch.context() as patch:
-            patch.setattr(model, "open_device", lambda *_, p=patch, hurry=hurry: late_gpu(p, hurry, 1))
+            patch.setattr(opening, "open_device", lambda *_, p=patch, hurry=hurry: late_gpu(p, hurry, 1))
             begun(place, tmp_path / f"late-{hurry}", **words)
         assert_same(tmp_path / f"late-{hurry}", tmp_path / "cpu")
     assert any(ahead)
