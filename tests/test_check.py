@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+import seeded
 from changed_pipelines import changed_pipeline
 from checked_models import Subject, check_found, check_one_launch_found, counterparts_once
 from gpu.chips import emulated_cuda_opener
 from test_cli import Call, assert_one_error, call, made
 
+from lispgpt.checking.check import Found, Part, compared
+from lispgpt.compiler.compiled import artifact_of
+from lispgpt.compiler.request import Request
 from lispgpt.runtime.devices import cuda
 
 __all__ = ["call", "made"]
 
 SIZES = {"layers": 1, "heads": 2, "width": 64, "vocab": 211, "context": 16}
 CHIPS = {"rocm:gfx1151": "emulated:gfx1151", "cuda:sm_90a": "cuda:sm_90a"}
-TIMES = [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))]
+TIMES = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 SMALL = """
 (require nn)
@@ -59,11 +66,34 @@ def test_of_a_step_that_is_one_launch_the_launch_is_named(tmp_path: Path) -> Non
 
 
 def test_the_command_line(tmp_path: Path, call: Call) -> None:
-    program, weights = tmp_path / "small.lisp", tmp_path / "w.safetensors"
+    program, weights, artifact = (tmp_path / name for name in ("small.lisp", "w.safetensors", "small.lgpt"))
     program.write_text(SMALL)
     assert call("checkpoint", "make", weights, "--for", program, "--seed", 1).code == 0
-    said = ["--checkpoint", weights, "--target", "emulated:gfx1151", "--steps", 1, "--prompt-tokens", "3,1"]
-    done = call("check", program, *said, "--kernels")
-    assert done.code == 0 and "emulated:gfx1151 is right: a prompt of 2 tokens and 1 steps" in done.out, done
-    assert "kernel by kernel" in done.err
-    assert_one_error(call("check", program, "--checkpoint", weights, "--target", "cpu"), 1, "devices are compared with")
+    said = ["--checkpoint", weights, "--steps", 1, "--prompt-tokens", "3,1", "--target"]
+    chip = "emulated:gfx1151"
+    several = call("check", program, "--batch", 2, *said, chip)
+    assert several.code == 0 and f"{chip} is right: a prompt of 2 tokens and 1 steps" in several.out, several
+    artifact_of(Request(program, chip.replace("emulated", "rocm"), batch=2)).save(artifact)
+    done = call("check", artifact, *said, chip, "--kernels")
+    assert done.code == 0 and f"{chip} is right: a prompt of 2 tokens and 1 steps" in done.out, done
+    assert "kernel by kernel" in done.err and "so is each of" in done.out
+    assert_one_error(call("check", artifact, "--set", "width=8", *said, chip), 2, "--set is for programs")
+    assert_one_error(call("check", program, "--source", program, *said, chip), 2, "--source is for artifacts")
+    assert_one_error(call("check", artifact, *said, "emulated:gfx942"), 2, "was compiled for rocm:gfx1151")
+    assert_one_error(call("check", program, *said, "cpu"), 1, "devices are compared with")
+
+
+def test_each_sequence_of_a_batch_is_compared() -> None:
+    """By logits and by token, with those at its own place."""
+    wanted = seeded.rng().normal(size=(3, 7))
+    logits, tokens = wanted[[2, 0]], wanted[[2, 0]].argmax(1)
+    results = {"logits": logits, "next": tokens}
+    session: Any = SimpleNamespace(result=lambda _, name: results[name], artifact=SimpleNamespace(precision="exact"))
+    entry: Any = SimpleNamespace(results=results)
+    part, found = Part(entry, {}, (2, 0)), Found([])
+    assert compared(session, part, wanted, found) is None and found.logits == 2
+    results["next"] = np.array([tokens[0], (tokens[1] + 1) % 7])
+    assert compared(session, part, wanted, found) is not None
+    results |= {"next": tokens, "logits": wanted[[2, 1]]}
+    parted = compared(session, part, wanted, found)
+    assert parted is not None and parted.difference is not None and parted.difference.first >= 7

@@ -19,17 +19,25 @@ from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.decoding import GREEDY, Row, chunk_sizes, padded, runs_on, single, step_inputs, taking_in
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run of an entry for a part of a text.  last: the place in the text whose logits it gives."""
+    """A run of an entry for a part of a text.
+
+    places: in the text, of the logits that it gives: one of each sequence.
+    """
 
     entry: Entry
     inputs: Mapping[str, Any]
-    last: int
+    places: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        return max(self.places)
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,8 @@ class Found:
 class Checked:
     """What is checked: a request for the device's target, and how to open it.
 
-    device: the target as it was asked for, which may be an emulated one.
+    device: the target as it was asked for, which may be an emulated one.  artifact: what runs there, where that is
+    there already; the request then is for what it was made of.
     """
 
     request: Request
@@ -81,14 +90,16 @@ class Checked:
     device: str
     threads: int | None = None
     cache: Cache | None = None
+    artifact: Artifact | None = None
 
-    def model(self, **changes: Any) -> Model:
-        """On the device; changes: of the request."""
+    def model(self, apart: bool = False) -> Model:
+        """On the device; apart: with no launch for many kernels, compiled anew where there are some."""
         given = {"cache": self.cache, "device": self.device, "threads": self.threads}
-        return Model(replace(self.request, **changes), self.checkpoint, **given)  # type: ignore[arg-type]
+        source = self.artifact if self.artifact is not None and not apart else replace(self.request, apart=apart)
+        return Model(source, self.checkpoint, **given)  # type: ignore[arg-type]
 
     def on_cpu(self) -> Model:
-        request = replace(self.request, target="cpu", pipeline=None, precision="exact", longest=0)
+        request = replace(self.request, target="cpu", pipeline=None, precision="exact", longest=0, batch=1)
         return Model(request, self.checkpoint, cache=self.cache, device="cpu", threads=self.threads)
 
 
@@ -113,15 +124,15 @@ def check(
     found = Found(text)
     say(f"on {checked.device}")
     with checked.model() as model:
-        found.parted = _parted(model, text, len(prompt), wanted, found)
+        found.parted = _parted(model, checked, text, len(prompt), wanted, found)
         one = [name for name, facts in model.session.kernels.items() if facts.get("persistent")]
-        if found.parted is None:
+        if found.parted is None and checked.request.batch == 1:
             found.drawn = _drawn(model, text, len(prompt), wanted)
     if found.parted is not None and any(launch.kernel in one for launch in found.parted.part.entry.launches):
         found.as_one, found.parted = found.parted, None
         say("as launches one by one")
         with checked.model(apart=True) as model:
-            found.parted = _parted(model, text, len(prompt), wanted, found)
+            found.parted = _parted(model, checked, text, len(prompt), wanted, found)
     if not found.right or every or only:
         say("kernel by kernel")
         _walk(checked, bool(one), text, len(prompt), wanted, only, found)
@@ -140,22 +151,24 @@ def _walk(
     with checked.model(apart=apart) as model, Session(counterpart.artifact, CpuDevice(checked.threads), weights) as cpu:
         walk, device = Walk(model.session, cpu, counterpart.elements, only), model.session
         found.wrong += walk.making()
-        parts = iter(parts_of(device, model, text, prompt))
+        parts = iter(parts_of(device, model, text, prompt, checked.request.batch))
         parted = None
         while not found.wrong and parted is None and (part := next(parts, None)) is not None:
             found.wrong += walk.run(part.entry, part.inputs)
-            parted = None if found.wrong else _compared(device, part, wanted, found)
+            parted = None if found.wrong else compared(device, part, wanted, found)
         found.compared, found.kernels = walk.compared, len(walk.kernels)
         found.together = found.parted is not None and not found.wrong and parted is None
 
 
-def _parted(model: Model, text: Sequence[int], prompt: int, wanted: np.ndarray, found: Found) -> Parted | None:
+def _parted(
+    model: Model, checked: Checked, text: Sequence[int], prompt: int, wanted: np.ndarray, found: Found
+) -> Parted | None:
     """The first part of the text after which the device's logits, or the token that it chooses, are not the CPU's."""
     session = model.session
-    for part in parts_of(session, model, text, prompt):
+    for part in parts_of(session, model, text, prompt, checked.request.batch):
         try:
             session.start(part.entry, part.inputs)
-            parted = _compared(session, part, wanted, found)
+            parted = compared(session, part, wanted, found)
         except FAULTS as error:
             return Parted(part, None, str(error))
         if parted is not None:
@@ -163,20 +176,21 @@ def _parted(model: Model, text: Sequence[int], prompt: int, wanted: np.ndarray, 
     return None
 
 
-def _compared(session: Session, part: Part, wanted: np.ndarray, found: Found) -> Parted | None:
+def compared(session: Session, part: Part, wanted: np.ndarray, found: Found) -> Parted | None:
     """What is wrong with what the last run gave."""
-    results, row = list(part.entry.results), wanted[part.last]
-    logits = session.result(part.entry, results[0])[0, : row.size]
-    off = difference(logits, row, ALLOWED_LOGITS[session.artifact.precision])
-    found.logits, found.worst = found.logits + 1, max(found.worst, off.worst)
+    results, rows = list(part.entry.results), wanted[list(part.places)]
+    logits = session.result(part.entry, results[0])[:, : rows.shape[1]]
+    off = difference(logits, rows, ALLOWED_LOGITS[session.artifact.precision])
+    found.logits, found.worst = found.logits + len(rows), max(found.worst, off.worst)
     if off.wrong:
         return Parted(part, off)
     if "next" not in results:
         return None
-    token = int(session.result(part.entry, "next").ravel()[0])
-    if _is_chosen(token, row, session):
-        return None
-    return Parted(part, None, f"its logits are the CPU's, whose best token is {row.argmax()}, and it chooses {token}")
+    for token, row in zip(session.result(part.entry, "next").ravel().tolist(), rows, strict=True):
+        if not _is_chosen(token, row, session):
+            said = f"its logits are the CPU's, whose best token is {row.argmax()}, and it chooses {token}"
+            return Parted(part, None, said)
+    return None
 
 
 def _is_chosen(token: int, row: np.ndarray, session: Session) -> bool:
@@ -185,10 +199,13 @@ def _is_chosen(token: int, row: np.ndarray, session: Session) -> bool:
     return 0 <= token < row.size and bool(row[token] >= row.max() - near)
 
 
-def parts_of(session: Session, model: Model, text: Sequence[int], prompt: int) -> Iterator[Part]:
+def parts_of(session: Session, model: Model, text: Sequence[int], prompt: int, batch: int = 1) -> Iterator[Part]:
     """The runs of entries by which the device takes in a text as `generate` does: its prompt in chunks, then token by
-    token."""
+    token; several sequences of it token by token from the first."""
     entry = str((model.artifact.generate or {})["entry"])
+    if batch > 1:
+        yield from _parts_of_batch(session, entry, text, batch)
+        return
     entries = taking_in(session, entry)
     repeatable = all(each.repeatable for each in entries.values())
     session.holder = None
@@ -200,10 +217,24 @@ def parts_of(session: Session, model: Model, text: Sequence[int], prompt: int) -
         chunk = text[start : min(start + size, prompt)]
         inputs = dict(zip(entries[size].inputs, padded(chunk, start, size), strict=True))
         start += len(chunk)
-        yield Part(entries[size], inputs, start - 1)
+        yield Part(entries[size], inputs, (start - 1,))
     step = single(session, GREEDY) or entries[1]
     for place in range(prompt, len(text)):
-        yield Part(step, step_inputs(step, [Row(text[place], place, {})]), place)
+        yield Part(step, step_inputs(step, [Row(text[place], place, {})]), (place,))
+
+
+def _parts_of_batch(session: Session, entry: str, text: Sequence[int], batch: int) -> Iterator[Part]:
+    """Steps of several sequences of one text; each is a place behind the one before it, where a place can be run
+    again."""
+    name = GREEDY if session.entries(GREEDY) else entry
+    step = session.entry(name, batch=batch, positions=1)
+    session.holder = None
+    if not step.repeatable:
+        session.forget([step])
+    for round_ in range(len(text) + (batch - 1 if step.repeatable else 0)):
+        behind = range(batch) if step.repeatable else [0] * batch
+        places = tuple(min(max(round_ - late, 0), len(text) - 1) for late in behind)
+        yield Part(step, step_inputs(step, [Row(text[place], place, {}) for place in places]), places)
 
 
 def _drawn(model: Model, text: Sequence[int], prompt: int, wanted: np.ndarray) -> tuple[int, int, int] | None:

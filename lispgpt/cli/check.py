@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,18 @@ from lispgpt.base.folders import cache_folder
 from lispgpt.checking.check import Checked, check
 from lispgpt.checking.words import told
 from lispgpt.cli.completing import TARGET
-from lispgpt.cli.options import COMMAND_LINE, PATH, config_settings, guarded, precision_option
+from lispgpt.cli.options import COMMAND_LINE, PATH, config_settings, given_among, guarded, precision_option
 from lispgpt.cli.prompts import numbers
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
-from lispgpt.compiler.folders import find_given
+from lispgpt.compiler.folders import Given, find_given
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.request import Request, prompt_size
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.decoding import DRAWN
+from lispgpt.runtime.plan.artifact import read_source
 from lispgpt.runtime.text import tokens_of
 
 
@@ -41,6 +43,8 @@ from lispgpt.runtime.text import tokens_of
 @precision_option()
 @click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own.")
 @click.option("--tokenizer", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
+@click.option("--source", type=PATH, help="The program of an artifact (default: as it was when it was compiled).")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences in a step.")
 @click.option("--prompt", help="Text to take in (default: random tokens).")
 @click.option("--prompt-tokens", metavar="ID,…", help="The same by tokens.")
 @click.option("--length", type=click.IntRange(1), default=17, show_default=True, help="Tokens of a random prompt.")
@@ -56,23 +60,50 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
 
     A prompt and some greedy steps run on both, and logits are compared.  Where they part, the device's launches run one
     by one beside the same kernels on the CPU, and the first that is wrong is named, with the forms of the program that
-    it was made of and the command that repeats it.  Exit code 1 where anything is wrong.
+    it was made of and the command that repeats it.  MODEL may be an artifact, whose kernels are compared with those of
+    the program that it was made of.  Exit code 1 where anything is wrong.
     """
     given = find_given(program, options["checkpoint"])
-    if given.artifact is not None:
-        raise UserError(f"{program} is compiled: give the program that it was made of, whose forms kernels are of")
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
-    settings = config_settings(options["settings"], options["context"])
-    target = running_target(options["target"])
-    made = Request(given.program, target, settings, given.config, options["pipeline"], unneeded=(DRAWN,), unsized=True)
-    prompt = _prompt(options, made, given.weights)
-    request = replace(made, precision=options["precision"], longest=prompt_size(len(prompt)))
-    cache = Cache(cache_folder(ctx.obj["environment"]))
-    checked = Checked(request, given.checkpoint, options["target"], options["threads"], cache)
-    found = check(checked, prompt, options["steps"], options["kernels"], options["only"], say)
-    echo(told(found, len(prompt), options["target"], given.program, _again(ctx, program, prompt)))
+    with tempfile.TemporaryDirectory() as folder:
+        made = _request(ctx, given, options, Path(folder))
+        prompt = _prompt(options, made, given.weights)
+        request = replace(made, longest=prompt_size(len(prompt)))
+        cache = Cache(cache_folder(ctx.obj["environment"]))
+        more = options["threads"], cache, given.artifact
+        checked = Checked(request, given.checkpoint, options["target"], *more)
+        found = check(checked, prompt, options["steps"], options["kernels"], options["only"], say)
+        echo(told(found, len(prompt), options["target"], made.program, _again(ctx, program, prompt)))
     return 0 if found.right else 1
+
+
+OF_PROGRAMS = ("settings", "context", "precision", "pipeline")
+"""Options of what is compiled from a program."""
+
+
+def _request(ctx: click.Context, given: Given, options: dict[str, Any], folder: Path) -> Request:
+    """What to compile, or what an artifact was compiled of: its source, or the program that is said to be that.
+
+    folder: where a source may be written.
+    """
+    target, batch, artifact = running_target(options["target"]), options["batch"], given.artifact
+    if artifact is None:
+        if options["source"] is not None:
+            raise click.UsageError(f"--source is for artifacts: {given.program} is a program")
+        settings = config_settings(options["settings"], options["context"])
+        made = Request(given.program, target, settings, given.config, options["pipeline"], batch, unsized=True)
+        return replace(made, precision=options["precision"], unneeded=(DRAWN,))
+    if said := given_among(ctx, OF_PROGRAMS):
+        raise click.UsageError(f"{said} is for programs: {given.program} is compiled")
+    if target != artifact.target:
+        raise click.UsageError(f"--target {options['target']}: {given.program} was compiled for {artifact.target}")
+    program = options["source"]
+    if program is None:
+        name, text = read_source(given.program)
+        program = folder / Path(name).name
+        program.write_text(text, encoding="utf-8")
+    return Request(program, target, artifact.config, batch=batch, unsized=True, precision=artifact.precision)
 
 
 def _prompt(options: dict[str, Any], request: Request, weights: Path | None) -> list[int]:

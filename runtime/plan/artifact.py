@@ -168,6 +168,21 @@ def load_artifact(path: Path) -> Artifact:
     )
 
 
+def read_source(path: Path) -> tuple[str, str]:
+    """(name, text) of the program that an artifact in a zip or folder was made of; UserError where it has none."""
+    read, start = _reader(path), "source/"
+    try:
+        if path.is_dir():
+            names = [f"{start}{member.name}" for member in sorted((path / "source").iterdir())]
+        else:
+            with zipfile.ZipFile(path) as archive:
+                names = [name for name in archive.namelist() if name.startswith(start)]
+        name = names[0]
+        return name.removeprefix(start), read(name).decode()
+    except (OSError, zipfile.BadZipFile, IndexError, UnicodeDecodeError):
+        raise UserError(f"{path} does not hold the program that it was made of") from None
+
+
 def attach_signature(path: Path, signature: bytes) -> None:
     """Put a signature into an artifact's zip or folder, in place of the one that is there.
 

@@ -18,7 +18,10 @@ from lispgpt.compiler.compiled import Counterpart
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
+from lispgpt.runtime.samplers.weighted import Weighted
 
+DRAWS = Weighted(0.8, 50, 0.9, 1)
+"""How tokens are drawn."""
 Results = dict[int, Callable[[Place], Any]]
 """What arguments should hold at a place, by their numbers."""
 
@@ -67,6 +70,8 @@ class Chains:
             for argument, (shape, dtype) in zip(step.arguments, self._kinds(step), strict=True):
                 if argument.reads:
                     drawn = memory.elements(random, shape[0], dtype).view(np.uint8)
+                    if argument.buffer.endswith("/input/sampling"):
+                        drawn = np.resize(DRAWS.settings(0), shape).view(np.uint8)
                     buffers[argument.buffer][argument.offset : argument.end] = drawn
         return buffers
 
