@@ -9,8 +9,13 @@ from dataclasses import dataclass, field
 from math import prod
 
 from fuzz.program import Kind, Node, Program
+from real_sizes.models import sizes
 
 SIZES = (1, 1, 2, 2, 3, 4, 4, 5, 7, 8, 12, 16, 16, 17, 24, 32, 33, 48, 64, 65, 96, 128)
+REAL = sorted({size[name] for size in sizes().values() for name in ("width", "hidden", "head_width")} - {0})
+"""Dimensions of known models."""
+SELDOM = 0.1
+"""How often a matrix, or a sum, has one of those."""
 MOST_ELEMENTS = 6000
 MOST_NODES = 40
 FAMILIES = ("elementwise", "comprehensions", "products", "views", "layers", "loops", "states", "named")
@@ -94,6 +99,10 @@ class Builder:
     def size(self, most: int = 128) -> int:
         return self.random.choice([s for s in SIZES if s <= max(most, 1)])
 
+    def summed_size(self, most: int) -> int:
+        """Of a dimension that is summed over: small, or now and then a known model's."""
+        return self.size(min(128, most)) if not self.chance(SELDOM) else real_size(self.random, most)
+
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
@@ -105,8 +114,16 @@ class Builder:
         return self.random.sample(items, len(items))
 
 
+def real_size(chance: random.Random, most: int) -> int:
+    """One of REAL that is not larger, or else what is allowed."""
+    return chance.choice([size for size in REAL if size <= most] or [max(1, most)])
+
+
 def random_shape(chance: random.Random) -> tuple[int, ...]:
-    """Mostly matrices; a few of other ranks."""
+    """Mostly matrices; a few of other ranks, and a few rows of a known model's width."""
+    if chance.random() < SELDOM:
+        columns = real_size(chance, MOST_ELEMENTS)
+        return (chance.choice([s for s in SIZES if s * columns <= MOST_ELEMENTS]), columns)
     rank = chance.choices([0, 1, 2, 3, 4], [0.02, 0.2, 0.5, 0.2, 0.08])[0]
     shape: list[int] = []
     for _ in range(rank):

@@ -14,7 +14,7 @@ from fuzz.exact import Exact, lifted
 from fuzz.generate import MOST_ELEMENTS, Builder, offers
 from fuzz.program import OPS, Kind, Node, Op, Run
 
-MOST_PRODUCTS = 400_000
+MOST_PRODUCTS, MOST_SUMMED = 400_000, 6000
 
 
 def _write_contract(node: Node, names: list[str]) -> str:
@@ -41,7 +41,7 @@ def make_contract(builder: Builder, kind: Kind) -> Node | None:
         roles = builder.random.choice([["left", "right"], ["right", "left"]])
     summed = list("kl"[: builder.random.choices([0, 1, 2], [0.05, 0.8, 0.15])[0]])
     for name in summed:
-        sizes[name] = builder.size(max(1, min(128, MOST_PRODUCTS // prod(sizes.values()))))
+        sizes[name] = builder.summed_size(max(1, min(MOST_SUMMED, MOST_PRODUCTS // prod(sizes.values()))))
     both = [n for n, role in zip(names, roles, strict=True) if role == "both"] + summed
     left = both + [n for n, role in zip(names, roles, strict=True) if role == "left"]
     right = both + [n for n, role in zip(names, roles, strict=True) if role == "right"]
