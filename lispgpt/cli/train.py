@@ -87,6 +87,9 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **options: Any) -> int:
     """Train PROGRAM on data, keeping all that is needed to go on in a folder.
 
+    PROGRAM may be a model: a Hugging Face folder, a model of the hub, or a GGUF file of floats.  Its own program is
+    trained from its weights, and a folder's checkpoints are folders like it, which `lispgpt run RUN` runs.
+
     What stands behind PROGRAM or --data PATH is more data.
     Several devices take the parts of one batch: with --devices in processes that are started here, else in those that
     mpirun, srun or torchrun has started.

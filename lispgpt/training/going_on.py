@@ -16,12 +16,13 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import Declared, declared
-from lispgpt.compiler.folders import open_weights
+from lispgpt.compiler.folders import is_folder, names_in, open_weights
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.checkpoints.sealed import sealed_facts
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
@@ -34,6 +35,7 @@ from lispgpt.runtime.training.run_folder import RUN, RunFolder
 from lispgpt.runtime.training.snapshot import SessionWeights, open_snapshot, read_states
 from lispgpt.runtime.training.trainer import EVALUATE, Trainer, entries_of_steps
 from lispgpt.training.data import Shards
+from lispgpt.training.fine_tuning import PROGRAM
 from lispgpt.training.prepare import FACTS, VERSION
 
 FIXED = {"batch", "length", "accumulate", "lr", "min_lr", "warmup", "clip", "weight_decay", "beta1", "beta2", "seed"}
@@ -187,8 +189,18 @@ class Run:
                 done=self.done,
                 history=self.history,
                 files=() if self._tokenizer is None else (self._tokenizer,),
+                like=self._like(),
                 peers=peers,
             ).run()
+
+    def _like(self) -> LikeFolder | None:
+        """The model's folder that is fine-tuned, where the run's program is one for that."""
+        model = self.facts["checkpoint"]
+        if model is None or self.request.program.name != PROGRAM or not is_folder(model):
+            return None
+        names = names_in(self.request.program)
+        assert names is not None
+        return LikeFolder(Path(model), names)
 
     @property
     def _tokenizer(self) -> Path | None:

@@ -5,33 +5,40 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.json_files import COUNT, NAME, NAME_OR_NULL, OBJECT, SCALARS, Fields, Kind, is_text
+from lispgpt.base.files import replacing
+from lispgpt.base.json_files import COUNT, NAME, NAME_OR_NULL, OBJECT, SCALARS, Fields, Kind, is_scalar, is_text
 from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.compiler.compiled import Declared, declared
-from lispgpt.compiler.folders import open_weights
+from lispgpt.compiler.folders import is_model, open_weights
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.gguf.header import is_gguf
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import RUN, TOKENS, RunFolder
 from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
 from lispgpt.training.data import Shards, copied, is_validation, sort_paths, train_tokenizer, vocabulary, write_shards
+from lispgpt.training.fine_tuning import PROGRAM, write_program
 
 VERSION = 1
 
+CONFIG = Kind(
+    "an object of flags, numbers, names and lists of them",
+    lambda v: isinstance(v, dict) and all(all(map(is_scalar, i if isinstance(i, list) else [i])) for i in v.values()),
+)
 FILE = Kind("the name of a file there, or null", lambda v: v is None or (is_text(v) and Path(v).name == v != ""))
 FACTS = Fields(
     {
         "version": COUNT,
         "program": NAME,
         "settings": SCALARS,
-        "header": SCALARS,
+        "header": CONFIG,
         "checkpoint": NAME_OR_NULL,
         "tokenizer": FILE,
         "target": NAME,
@@ -73,9 +80,12 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
     """Make everything that a run needs, its description last; UserError, and no run, for what does not fit."""
     if folder.stepped:
         raise UserError(f"{folder.path} has a run already: --resume goes on with it, or give another folder")
-    _check_given(given)
+    model = given.program if is_model(given.program) else None
+    _check_given(given, model)
     _check_place(folder, given)
     folder.forget_steps()
+    if model is not None:
+        given = replace(given, program=write_program(folder.path, model), checkpoint=model)
     shards, texts = sort_paths(given.data)
     more_shards, more_texts = sort_paths(given.validation)
     made = _tokenizer(folder, given, texts)
@@ -111,10 +121,17 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
     )
 
 
-def _check_given(given: Beginning) -> None:
-    if given.program.is_dir():
-        raise UserError(f"{given.program} is a folder: give the program to train, and the folder as --checkpoint")
-    if not given.program.is_file():
+def _check_given(given: Beginning, model: Path | None) -> None:
+    """model: the program, where it is a model by itself."""
+    for option in ("checkpoint", "preset", "vocab_size"):
+        if model is not None and getattr(given, option) is not None:
+            said = f"--{option.replace('_', '-')}"
+            raise UserError(f"{model} is a model with weights and a tokenizer of its own: {said} is for programs")
+    if model is None and given.program.is_dir():
+        raise UserError(
+            f"{given.program} is a folder without config.json: give a model's folder, or a program to train"
+        )
+    if model is None and not given.program.is_file():
         raise UserError(f"there is no file {given.program}")
     if not given.data:
         raise UserError("there is nothing to train on: give --data PATH")
@@ -133,7 +150,8 @@ def _check_place(folder: RunFolder, given: Beginning) -> None:
     if folder.known:
         return
     source = given.tokenizer and given.tokenizer.resolve()
-    for path in (*sorted(folder.path.glob("tokenizer.*")), folder.path / TOKENS, folder.path / RUN):
+    own = (folder.path / TOKENS, folder.path / RUN, folder.path / PROGRAM)
+    for path in (*sorted(folder.path.glob("tokenizer.*")), *own):
         if os.path.lexists(path) and path.resolve() != source:
             raise UserError(f"{path} is there already, and no run has made it: give --run a folder of its own")
 
@@ -157,6 +175,13 @@ def _tokenizer(folder: RunFolder, given: Beginning, texts: Sequence[Path]) -> Pa
         raise UserError(f"{source} is one of a pair of files: give a tokenizer.json")
     if not source.is_file():
         raise UserError(f"there is no tokenizer at {source}")
+    if is_gguf(source):
+        path, text = folder.path / "tokenizer.json", tokenizers.open(source).to_json()
+        if text is None:
+            raise UserError(f"{source} has a tokenizer that cannot be written as tokenizer.json: give --tokenizer FILE")
+        with replacing(path) as file:
+            file.write(text.encode())
+        return path
     path = folder.path / f"tokenizer{source.suffix}"
     copied(source, path)
     return path

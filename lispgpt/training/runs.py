@@ -11,6 +11,7 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
 from lispgpt.compiler.cache import folder_for
+from lispgpt.runtime.checkpoints import hub
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.training.loop import Outcome, Unwatched, Watcher
 from lispgpt.runtime.training.options import Options
@@ -54,6 +55,8 @@ def train(
                       settings={"layers": 2, "heads": 4, "width": 128})
         lispgpt.train(run="runs/small", resume=True)
 
+    program: a program's file; or a Hugging Face folder or a GGUF file of floats, which is fine-tuned: the program for
+    it is trained, from its weights, and a folder's checkpoints are folders like it.
     data: files and folders of text, or of token shards, one or several.  tokenizer: a file; vocab_size: of one to make
     of the data.  checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the
     program's config.  precision: as for `lispgpt.compile`; of new runs.  cache: as for `lispgpt.load`.
@@ -78,7 +81,7 @@ def train(
         if program is None:
             raise UserError("there is no program to train, and no run to go on with: give one, or resume=True")
         given = Beginning(
-            Path(program),
+            hub.local(program),
             paths_of(data),
             paths_of(val_data),
             val_fraction,

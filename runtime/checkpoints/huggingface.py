@@ -161,6 +161,11 @@ def _architecture_of(source: Checkpoint) -> tuple[Any, Any]:
 
 def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict[str, Stored]:
     """All tensors of the folder by their names without the first of the prefixes that they have."""
+    return {name: tensor for name, (_, tensor) in read_named(folder, file, prefixes).items()}
+
+
+def read_named(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict[str, tuple[str, Stored]]:
+    """The same, each with its whole name."""
     if file is None and not (folder / WEIGHTS).exists() and is_there(folder / INDEX):
         index = read_json(folder / INDEX)
         places = index.get("weight_map")
@@ -171,13 +176,13 @@ def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> d
         files = [file or folder / WEIGHTS]
         if file is None and not files[0].exists():
             files = _parts(folder) or files
-    found: dict[str, Stored] = {}
+    found: dict[str, tuple[str, Stored]] = {}
     for path in files:
         for full_name, tensor in read_safetensors(path).items():
             name = full_name.removeprefix(next(filter(full_name.startswith, prefixes), ""))
             if name in found:
                 raise UserError(f"{path}: tensor {name!r} is there twice")
-            found[name] = tensor
+            found[name] = full_name, tensor
     return found
 
 

@@ -89,24 +89,12 @@ def assemble(
     folder: Path, names: FolderMap, config: dict[str, Any], stored: Mapping[str, Stored], format: str = "huggingface"
 ) -> Checkpoint:
     """The checkpoint that these tensors are, by the program's names."""
-    layers = config.get("layers", 1)
-    config_json.check_one(folder, "the number of layers", layers, "num_hidden_layers")
     tensors: dict[str, StoredTensor] = {}
     used: set[str] = set()
-    counts = Counter(around for name in stored for around in _around_numbers(name))
-    said = "config.json" if format == "huggingface" else "its metadata"
-    for name, patterns in names.weights.items():
-        pieces = [_pieces_of(patterns, layer, counts) for layer in range(layers if _is_stacked(patterns) else 1)]
-        own = [n for n, each in enumerate(pieces) if name not in names.some or not stored.keys().isdisjoint(each)]
-        wanted = [piece for layer in own for piece in pieces[layer]]
-        missing = [piece for piece in wanted if piece not in stored]
-        if missing and len(missing) < len(wanted):
-            raise UserError(f"{folder}: tensor {missing[0]!r} is missing; {said} asks for {layers} layers")
-        for piece in () if missing else wanted:
-            check_readable(folder, piece, stored[piece])
-        if wanted and not missing:
-            used.update(wanted)
-            tensors[name] = _tensor(folder, name, patterns, [stored[p] for p in wanted], own, name in names.some)
+    for name, (own, wanted) in pieces_of_weights(folder, names, config, stored, format).items():
+        used.update(wanted)
+        patterns, pieces = names.weights[name], [stored[p] for p in wanted]
+        tensors[name] = _tensor(folder, name, patterns, pieces, own, name in names.some)
     endings = tuple(ending for ending in names.ignored if not ending.endswith("*"))
     beginnings = tuple(beginning[:-1] for beginning in names.ignored if beginning.endswith("*"))
     for name in stored:
@@ -119,6 +107,34 @@ def assemble(
     made = MappedCheckpoint(format, folder, config, files.values(), tensors)
     made.notice = _notice(folder, tensors, config)
     return made
+
+
+def pieces_of_weights(
+    folder: Path,
+    names: FolderMap,
+    config: Mapping[str, Any],
+    stored: Mapping[str, Stored],
+    format: str = "huggingface",
+) -> dict[str, tuple[list[int], list[str]]]:
+    """For each of the program's weights that is there, the layers that have a part of it, and the tensors that it is,
+    one layer after the other; UserError where some of them are missing."""
+    layers = config.get("layers", 1)
+    config_json.check_one(folder, "the number of layers", layers, "num_hidden_layers")
+    counts = Counter(around for name in stored for around in _around_numbers(name))
+    said = "config.json" if format == "huggingface" else "its metadata"
+    found = {}
+    for name, patterns in names.weights.items():
+        pieces = [_pieces_of(patterns, layer, counts) for layer in range(layers if _is_stacked(patterns) else 1)]
+        own = [n for n, each in enumerate(pieces) if name not in names.some or not stored.keys().isdisjoint(each)]
+        wanted = [piece for layer in own for piece in pieces[layer]]
+        missing = [piece for piece in wanted if piece not in stored]
+        if missing and len(missing) < len(wanted):
+            raise UserError(f"{folder}: tensor {missing[0]!r} is missing; {said} asks for {layers} layers")
+        for piece in () if missing else wanted:
+            check_readable(folder, piece, stored[piece])
+        if wanted and not missing:
+            found[name] = own, wanted
+    return found
 
 
 def check_readable(folder: Path, name: str, tensor: Stored) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Stream
 from lispgpt.runtime.training.last_step import LastStep
@@ -75,8 +76,9 @@ class Loop:
 
     weights: what checkpoints are written of.  validation: tokens to evaluate, where there are any.  sample: gives what
     the model writes by now.  stop: is asked after every step whether to end.  history: the records of earlier steps.
-    files: what goes into each checkpoint beside the weights.  peers: the processes that take the steps with this one,
-    where there are any: all measure, and the first writes what is kept.
+    files: what goes into each checkpoint beside the weights.  like: the folder that checkpoints are as, if any.
+    peers: the processes that take the steps with this one, where there are any: all measure, and the first writes what
+    is kept.
     """
 
     def __init__(
@@ -92,10 +94,12 @@ class Loop:
         done: int = 0,
         history: Sequence[Mapping[str, Any]] = (),
         files: Sequence[Path] = (),
+        like: LikeFolder | None = None,
         peers: Peers | None = None,
     ) -> None:
         self._trainer, self._folder, self._weights, self._watcher = trainer, folder, weights, watcher
         self._validation, self._sample, self._stop, self._files = validation, sample, stop, files
+        self._like = like
         self._peers, self._leads = peers, peers is None or peers.place.rank == 0
         self._done, self._kept = done, done
         losses = [float(record["loss"]) for record in history if isinstance(record.get("loss"), (int, float))]
@@ -164,7 +168,7 @@ class Loop:
         trainer = self._trainer
 
         def write(folder: Path) -> None:
-            write_snapshot(folder, self._weights, trainer.session, trainer.entries, states)
+            write_snapshot(folder, self._weights, trainer.session, trainer.entries, states, self._like)
             for file in self._files:
                 shutil.copyfile(file, folder / file.name)
 

@@ -13,6 +13,7 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo, formats
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor, UnmappedCheckpoint
+from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.checkpoints.numbers import converted, is_finite
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
 from lispgpt.runtime.plan.plan import Entry
@@ -85,13 +86,14 @@ def write_snapshot(
     session: Session,
     entries: Iterable[Entry],
     states: Mapping[str, np.ndarray],
+    like: LikeFolder | None = None,
 ) -> None:
     """Write everything that these entries change between runs, and the weights for others to read.
 
-    states: what `held_states` gives.
+    states: what `held_states` gives.  like: the folder of the model that is trained, if it is one.
 
-    The weights are in every format that has a place for them: a Hugging Face folder and llm.c's file for what is of an
-    architecture that those know, else safetensors under the program's own names.
+    The weights are as that has them, or else in every format that has a place for them: a Hugging Face folder and
+    llm.c's file for what is of an architecture that those know, else safetensors under the program's own names.
     """
     weights.check_finite()
 
@@ -107,6 +109,9 @@ def write_snapshot(
         yield from map(whole, used)
 
     write_safetensors(folder / TRAINING, header, contents())
+    if like is not None:
+        like.write(folder, weights)
+        return
     for module in formats().values():
         if hasattr(module, "export"):
             module.export(folder, weights)

@@ -12,7 +12,7 @@ from lispgpt.language.core.values import State, StateReference, Variable, Weight
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model.blocks import is_in_blocks, unpacked
 from lispgpt.language.model.layers import place_of
-from lispgpt.language.model.table import BATCH, Building, Model
+from lispgpt.language.model.table import BATCH, Building, Model, Place, WholeTexts, Written
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
 
@@ -59,14 +59,14 @@ def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[
         evaluator.site.fail(f"a state or a part of one is wanted here, and this is {describe(value)}", form)
     model, state = evaluator.states.of(Model), value.state
     dimensions = model.dimensions(state)
-    held = _value_of(evaluator, state, form)
-    if held is None:
+    extents = _extents(evaluator, state)
+    if extents is None:
         entry = building(evaluator, form, state.name).entry
         missing = next(name for name in dimensions if name not in entry.dimensions and isinstance(name, str))
         evaluator.site.fail(
             f"the state {state.name} has a dimension {missing}, which no input of {entry.name} has", form
         )
-    sizes: list[Any] = list(held.type.shape)
+    sizes: list[Any] = list(extents)
     offsets = [0] * len(sizes)
     own = [place for place, size in enumerate(dimensions) if isinstance(size, int)]
     for place, index in zip(own, value.index, strict=False):
@@ -74,22 +74,20 @@ def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[
     return state, tuple(offsets), tuple(sizes)
 
 
-def _value_of(evaluator: Evaluator, state: State, form: Form) -> ir.Value | None:
-    """What a state holds by now: in whole texts what they have written, or else zeros, as at a text's beginning."""
+def _texts(evaluator: Evaluator, state: State) -> WholeTexts | None:
+    """The whole texts that have a state of their own in place of a state; None where there are none."""
+    now = evaluator.states.of(Model).building
+    return None if now is None or state.shared else now.whole
+
+
+def _extents(evaluator: Evaluator, state: State) -> tuple[int, ...] | None:
+    """A state's sizes in the entry that is built; None where one of them is no dimension of the entry."""
     model = evaluator.states.of(Model)
-    whole = None if model.building is None or state.shared else model.building.whole
-    if whole is None:
-        return state.value
-    if state.name not in whole.states:
-        assert model.building is not None
-        extents = [model.building.sizes.get(n) if isinstance(n, str) else n for n in model.dimensions(state)]
-        if None in extents:
-            return None
-        dtype = ir.Type.parse(state.dtype)
-        shapes.tensor_type(evaluator, extents, dtype, form)  # type: ignore[arg-type]
-        zero = 0.0 if arithmetic.is_float(dtype) else 0
-        whole.states[state.name] = tensors.filled(evaluator, tuple(extents), zero, dtype, form)  # type: ignore[arg-type]
-    return whole.states[state.name]
+    if _texts(evaluator, state) is None:
+        return None if state.value is None else tuple(state.value.type.shape)
+    sizes = {} if model.building is None else model.building.sizes
+    extents = [sizes.get(size) if isinstance(size, str) else size for size in model.dimensions(state)]
+    return None if None in extents else tuple(extents)  # type: ignore[arg-type]
 
 
 @builtin("read-state", 1, 1)
@@ -97,9 +95,28 @@ def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
     """`(read-state (kv l))`: what a state holds by now; in `whole-texts`, where nothing was written, zeros."""
     building(evaluator, form, "read-state")
     state, offsets, sizes = _window(evaluator, reference, form)
-    held = _value_of(evaluator, state, form)
-    assert held is not None
-    return shapes.extract(evaluator, held, offsets, sizes, form)
+    texts = _texts(evaluator, state)
+    if texts is not None:
+        return _read_in_texts(evaluator, texts.written(state.name, offsets, sizes), state, offsets, sizes, form)
+    assert state.value is not None
+    return shapes.extract(evaluator, state.value, offsets, sizes, form)
+
+
+def _read_in_texts(
+    evaluator: Evaluator, written: list[Written], state: State, offsets: Place, sizes: Place, form: Form
+) -> ir.Value:
+    """A part of a state of whole texts, from what was written there and zeros, as at a text's beginning."""
+    if len(written) == 1 and written[0][:2] == (offsets, sizes):
+        return written[0][2]
+    dtype, extents = ir.Type.parse(state.dtype), _extents(evaluator, state)
+    zero = 0.0 if arithmetic.is_float(dtype) else 0
+    shape = tuple(size for size in sizes if size is not None) if not written else extents
+    assert shape is not None
+    shapes.tensor_type(evaluator, shape, dtype, form)
+    held = tensors.filled(evaluator, shape, zero, dtype, form)
+    for own_offsets, own_sizes, value in written:
+        held = shapes.insert(evaluator, value, held, own_offsets, own_sizes, form)
+    return shapes.extract(evaluator, held, offsets, sizes, form) if written else held
 
 
 @builtin("write-state", 2, 2)
@@ -130,18 +147,21 @@ def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: 
     """names: gets that of the state."""
     _outside_of_loops(evaluator, form)
     state, offsets, sizes = _window(evaluator, reference, form)
-    held, texts = _value_of(evaluator, state, form), building(evaluator, form, "write-state").whole
-    assert held is not None
+    texts = _texts(evaluator, state)
     value = shapes.tensor_of(evaluator, value, form, "write-state")
-    if not all(size is not None for size in sizes) or value.type != held.type:
-        held = shapes.insert(evaluator, value, held, offsets, sizes, form)
+    if texts is not None:
+        old = _read_state(evaluator, form, reference)
+        if value.type != old.type:
+            evaluator.site.fail(f"`write-state` gives {value.type} to what is {old.type}", form)
+        texts.write(state.name, offsets, sizes, value)
+        return value
+    assert state.value is not None
+    names.add(state.name)
+    whole = all(size is not None for size in sizes)
+    if whole and value.type == state.value.type:
+        state.value = value
     else:
-        held = value
-    if texts is not None and not state.shared:
-        texts.states[state.name] = held
-    else:
-        names.add(state.name)
-        state.value = held
+        state.value = shapes.insert(evaluator, value, state.value, offsets, sizes, form)
     return value
 
 

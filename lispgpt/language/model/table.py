@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from lispgpt.base.folder_map import FolderMap, Gguf
 from lispgpt.ir.mlir import ir
@@ -61,21 +61,44 @@ class Generation:
     form: Form
 
 
+Place: TypeAlias = tuple[Any, ...]
+"""Offsets in a state, or sizes, of which None is one that the part does not have."""
+Written: TypeAlias = tuple[Place, Place, ir.Value]
+
+
+def _apart(part: Written, offsets: Place, sizes: Place) -> bool:
+    """Whether two parts of a state, each of single places along some of its dimensions, have nothing in common."""
+    single = zip(part[0], part[1], offsets, sizes, strict=True)
+    return any(a != b for a, one, b, other in single if one is None and other is None)
+
+
 @dataclass(eq=False)
 class WholeTexts:
     """What holds where whole texts are looked at, as a loss does: rows are those of `texts` of `length` positions each.
 
-    positions: where each row stands in its text.  states: what states hold by now, that of a text's beginning, zeros,
-    where none is named; it is forgotten with the texts.  random: what `dropout` draws from, None where nothing is to be
-    dropped.  drawn: how many have drawn so far.
+    positions: where each row stands in its text.  states: what was written into parts of states, which are zeros at a
+    text's beginning, in order; it is forgotten with the texts.  random: what `dropout` draws from, None where nothing
+    is to be dropped.  drawn: how many have drawn so far.
     """
 
     texts: int
     length: int
     positions: ir.Value
     random: Any
-    states: dict[str, ir.Value] = field(default_factory=dict)
+    states: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     drawn: int = 0
+
+    def written(self, state: str, offsets: Place, sizes: Place) -> list[Written]:
+        """What was written into a part of a state, or into some of it."""
+        found: list[Written] = []
+        for part in self.states.get(state, ()):
+            if not _apart(part, offsets, sizes):
+                found = [part] if part[:2] == (offsets, sizes) else [*found, part]
+        return found
+
+    def write(self, state: str, offsets: Place, sizes: Place, value: ir.Value) -> None:
+        """Have a part of a state hold a value from here on."""
+        self.states[state] = (*self.states.get(state, ()), (offsets, sizes, value))
 
 
 @dataclass(eq=False)
