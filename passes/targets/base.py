@@ -125,7 +125,8 @@ class Gpu(Target):
     threads start by pieces.  l2_bytes: of the cache of all cores.  Measured seconds, or 0: launch_, that a launch waits
     for the one ahead of it; cluster_, from one exchange among clusters that share layers to the next.  matrix_rest:
     nanoseconds that a subgroup may sleep between two matrix instructions while a core's units keep their clock
-    (decode_step/keep_clocked.py); 0: they do not keep it.
+    (decode_step/keep_clocked.py); 0: they do not keep it.  attention_keys: positions of a tile of f32 keys and values
+    at most, of which a lane's registers have room for all operands that the compiler loads early; 0: any.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -170,6 +171,7 @@ class Gpu(Target):
     launch_seconds: float = 0.0
     cluster_seconds: float = 0.0
     matrix_rest: int = 0
+    attention_keys: int = 0
 
     def capabilities(self) -> dict[str, int]:
         return {

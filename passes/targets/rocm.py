@@ -85,7 +85,11 @@ CHIPS = {
         "gfx1151", cores=40, matrix=WMMA_RDNA3, rates=Rates("Ryzen AI Max+ 395", 0.256 * TERA, 59.4 * TERA, 29.7 * TERA)
     ),
     "gfx1201": Rocm(
-        "gfx1201", cores=64, matrix=WMMA_RDNA4, rates=Rates("RX 9070 XT", 0.64 * TERA, 195 * TERA, 48.7 * TERA)
+        "gfx1201",
+        cores=64,
+        matrix=WMMA_RDNA4,
+        attention_keys=16,
+        rates=Rates("RX 9070 XT", 0.64 * TERA, 195 * TERA, 48.7 * TERA),
     ),
 }
 DEFAULT_CHIP = "gfx1151"

@@ -8,7 +8,8 @@ import pytest
 from emulated_amd.running import run_entries
 from head_sizes import HeadSize, assert_near, random_inputs, write_program
 
-from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.cli.kernel_report import kernel_facts
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 
 FEW = [HeadSize(depth, cache) for depth in (16, 80, 128, 256) for cache in ("f32", "bf16")]
 MANY = FEW + [HeadSize(depth, cache) for depth in (96, 132, 320) for cache in ("f32", "bf16")]
@@ -35,6 +36,19 @@ def test_values(chip: str, rows: int, sizes: list[HeadSize], tmp_path: Path) -> 
     program = write_program(tmp_path / "attention.lisp", sizes, context)
     artifact, _ = compile_request(Request(program, f"rocm:{chip}"), Observer())
     values, expected = random_inputs(sizes, context, rows)
+    found = run_entries(artifact, list(expected), values)
+    for name, right in expected.items():
+        assert_near(found[name], right, name)
+
+
+def test_attention_of_a_prompt_keeps_to_its_registers(tmp_path: Path) -> None:
+    """GPT-2's heads of 64 in f32, whose tiles of 32 positions spilled."""
+    size = HeadSize(64, "f32")
+    program = write_program(tmp_path / "attention.lisp", [size], 160)
+    facts = kernel_facts(emit(Request(program, "rocm:gfx1201"), "asm", Observer()))
+    assert facts and [name for name, f in facts.items() if f.spills or f.scratch] == []
+    artifact, _ = compile_request(Request(program, "rocm:gfx1201"), Observer())
+    values, expected = random_inputs([size], 160, 128)
     found = run_entries(artifact, list(expected), values)
     for name, right in expected.items():
         assert_near(found[name], right, name)

@@ -54,7 +54,8 @@ KEPT_WORDS = 128
 
 @dataclass(frozen=True)
 class ScheduleGpuTiledAttention(Pass):
-    """rows: the fewest rows of a sequence to treat this way.  subgroups: of a team.  keys: positions of a tile in f32.
+    """rows: the fewest rows of a sequence to treat this way.  subgroups: of a team.  keys: positions of a tile in f32,
+    as far as lanes have registers for them.
 
     teams: of a block, as far as shared memory has room for their tiles.  warpgroups: whether a team uses the chip's
     instructions for these, where it has them.  Their tiles have other extents than the values' depth of 64: with equal
@@ -165,6 +166,8 @@ class _TiledAttention:
             raise UserError(
                 f"there is no tile of keys {keys}: matrix instructions of {self.target} take multiples of {step} here"
             )
+        if self.target.attention_keys and b.item_bytes(self.attention.keys.element) == 4:
+            keys = min(keys, max(step, self.target.attention_keys // step * step))
         return factor * keys
 
     def _words(self) -> int:
