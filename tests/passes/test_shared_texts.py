@@ -111,7 +111,7 @@ def test_several_texts_of_other_models(
     [
         (9, "decode-greedy", "bf16", "9 sequences are more than 8"),
         (2, "decode-drawn", "bf16", "the next tokens of several sequences are drawn"),
-        (2, "decode-greedy", "int8", "weights in blocks are shared out for one text"),
+        (2, "decode-greedy", "int8", "weights in blocks are shared out for one sequence"),
     ],
 )
 def test_texts_that_clusters_do_not_share(batch: int, entry: str, weights: str, why: str, tmp_path: Path) -> None:
