@@ -214,7 +214,7 @@ def test_some_examples_of_flags_run(place: Path) -> None:
 @pytest.mark.parametrize("command", RUN_SLOWLY)
 def test_examples_of_flags_run(command: str, place: Path) -> None:
     """Run it after a change of lispgpt/cli/."""
-    if command in ("run", "chat", "plot", "tokenizer"):
+    if command in ("run", "chat", "check", "plot", "tokenizer"):
         prepare(command, place)
     for entry in of_kind("flag") + of_kind("command"):
         if entry.name.split()[1] == command:
@@ -230,6 +230,7 @@ def prepare(command: str, place: Path) -> None:
     lines = {
         "run": [artifact],
         "chat": [artifact],
+        "check": [artifact.replace("austen.lgpt", "gfx1151.lgpt --target emulated:gfx1151")],
         "plot": ["" if (place / "runs").exists() else of_name("lispgpt train").example.removeprefix("lispgpt ")],
         "tokenizer": [f"tokenizer encode examples/texts --tokenizer {austen}/tokenizer.json -o tokens.bin"],
     }
