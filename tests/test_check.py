@@ -83,6 +83,15 @@ def test_the_command_line(tmp_path: Path, call: Call) -> None:
     assert_one_error(call("check", program, *said, "cpu"), 1, "devices are compared with")
 
 
+def test_choices_of_subgroups_of_64_lanes_are_compared_with_the_same(tmp_path: Path, call: Call) -> None:
+    program, weights = tmp_path / "small.lisp", tmp_path / "w.safetensors"
+    program.write_text(SMALL)
+    assert call("checkpoint", "make", weights, "--for", program, "--seed", 1).code == 0
+    said = ["--checkpoint", weights, "--steps", 1, "--prompt-tokens", "3", "--kernels"]
+    done = call("check", program, *said, "--target", "emulated:gfx942")
+    assert done.code == 0 and "so is each of" in done.out, done
+
+
 def test_each_sequence_of_a_batch_is_compared() -> None:
     """By logits and by token, with those at its own place."""
     wanted = seeded.rng().normal(size=(3, 7))

@@ -22,7 +22,7 @@ from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
 from lispgpt.passes.targets import find_target
 from lispgpt.runtime.plan.artifact import Artifact
 
-PLACES, DIVIDES = "place-hand-kernels", "divide-kernels"
+PLACES, DIVIDES, HAND = "place-hand-kernels", "divide-kernels", "hand-kernels-to-cpu"
 
 
 def compile_counterpart(request: Request) -> tuple[Artifact, Mapping[str, tuple[str, ...]]]:
@@ -35,6 +35,7 @@ def compile_counterpart(request: Request) -> tuple[Artifact, Mapping[str, tuple[
         program = evaluate_request(request)
         target, cpu = find_target(request.target), find_target(on_cpu.target)
         own, cpus = load_pipeline(request, target), load_pipeline(on_cpu, cpu)
+        cpus = cpus.with_option(HAND, "subgroup-size", target.capabilities().get("subgroup-size", 32))
         place, divide = _number_of(PLACES, own), _number_of(DIVIDES, own)
         behind = _number_of(PLACES, cpus) + 1
         with ir.Location.unknown():

@@ -13,6 +13,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number, where
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import constant_number
 from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, SLOT_BYTES, Launcher
 
 Read = Callable[[Number], ir.Value]
@@ -79,8 +80,16 @@ class Exchanges:
         read = self._show(op, value, turn)
         return lambda lane: read(self.first + lane)
 
+    def _check_width(self, op: ir.Operation, width: int | None) -> None:
+        """UserError where lanes would be read that no subgroup has."""
+        size = self.launcher.subgroup_size
+        if width is not None and width > size:
+            said = f"{op.name} among {width} lanes: a subgroup has {size} on the cpu target"
+            raise UserError(said, span_of(op.location))
+
     def _shuffle(self, op: ir.Operation) -> list[ir.Value]:
         value, offset, width = op.operands
+        self._check_width(op, constant_number(width))
         mode = str(op.attributes["mode"]).split("<shuffle_mode ")[1].rstrip(">")
         read = self._offer(op, value)
         with ir.InsertionPoint(op):
@@ -99,6 +108,7 @@ class Exchanges:
 
     def _rotate(self, op: ir.Operation) -> list[ir.Value]:
         offset, width = (integer(op, key) for key in ("offset", "width"))
+        self._check_width(op, width)
         read = self._offer(op, op.operands[0])
         with ir.InsertionPoint(op):
             segment = self.lane - self.lane % width

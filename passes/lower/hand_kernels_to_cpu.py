@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from math import prod
 
+from dataclasses import dataclass
+
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir, numbers, passmanager
 from lispgpt.ir.structure import integers, kernel_functions, operations, symbol_of
@@ -43,7 +45,12 @@ llvm.func internal @gpu_thread_free(%memory: !llvm.ptr) {
 """What a waiting thread keeps its state in."""
 
 
+@dataclass(frozen=True)
 class HandKernelsToCpu(Pass):
+    """subgroup_size: threads that exchange values directly, of the chip that the kernels were written for."""
+
+    subgroup_size: int = 32
+
     def run(self, module: ir.Module, target: object) -> None:
         kernels = kernel_functions(module, "hand")
         if not kernels:
@@ -54,7 +61,7 @@ class HandKernelsToCpu(Pass):
         CollectGpuKernels().run(apart, target)
         ExpandMath().run(apart, target)
         _run(apart, ["convert-vector-to-scf", "lower-affine", "expand-strided-metadata", "convert-scf-to-cf"])
-        GpuToCpu().run(apart, target)
+        GpuToCpu(self.subgroup_size).run(apart, target)
         for kernel in kernels:
             _add_block_function(apart, kernel)
         _run(apart, list(TO_LLVM))
