@@ -165,6 +165,7 @@ RUN_SLOWLY = (
     "opt",
     "sign",
     "chat",
+    "check",
     "doc",
     "fmt",
     "plot",
@@ -207,6 +208,8 @@ def test_some_examples_of_flags_run(place: Path) -> None:
     """Others each time; all of them with --slow."""
     quick = [e for e in of_kind("flag") if e.name.split()[1] in ("run", "checkpoint", "doc", "fmt")]
     for number in seeded.rng().permutation(len(quick))[:3]:
+        if "austen.lgpt" in quick[number].example:
+            prepare("run", place)
         done(quick[number].example.removeprefix("lispgpt "))
 
 

@@ -132,7 +132,7 @@ def check_load(cache: Path, count: int) -> None:
             time.sleep(0.05)
         told = client.ask("/metrics").body.decode()
         assert 'lispgpt_running{model="austen"} 0' in told and 'lispgpt_waiting{model="austen"} 0' in told
-        assert open_files(child) <= files + 2 and memory(child) < before + 32_000_000
+        assert open_files(child) <= files + 2 and memory(child) < before + 64_000_000
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 
