@@ -18,6 +18,8 @@ from lispgpt.passes.targets import cpu
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 NOTHING_RAN = pytest.StashKey[bool]()
+LEAST_DRAWN = 2
+"""How many cases of a test that is marked `drawn` run at least; else a third of them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -99,9 +101,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--slow"):
         return
     skip = pytest.mark.skip(reason="slow: run with --slow")
+    drawn = dict[str, list[pytest.Item]]()
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+        elif "drawn" in item.keywords:
+            drawn.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    not_drawn = pytest.mark.skip(reason="another case was drawn by this run's seed: all run with --slow")
+    for name, cases in drawn.items():
+        for item in seeded.left_out(name, cases, max(LEAST_DRAWN, len(cases) // 3)):
+            item.add_marker(not_drawn)
 
 
 @pytest.fixture(autouse=True, scope="session")

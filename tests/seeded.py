@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Sequence
+from typing import TypeVar
 from zlib import crc32
 
 import numpy as np
+
+Case = TypeVar("Case")
 
 
 class _Current:
@@ -36,6 +40,12 @@ def named_rng() -> tuple[np.random.Generator, str]:
     """A generator of its own, and words that say how to repeat it."""
     seed = fresh_seed()
     return np.random.default_rng(seed), f"seed {seed}"
+
+
+def left_out(name: str, cases: Sequence[Case], count: int) -> list[Case]:
+    """The cases that are not among the `count` that the run's seed draws for this name."""
+    order = np.random.default_rng([_Current.seed, crc32(name.encode())]).permutation(len(cases))
+    return [cases[number] for number in order[count:]]
 
 
 def run_seed(given: int | None = None) -> int:

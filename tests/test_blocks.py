@@ -21,6 +21,8 @@ from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import convert_to_blocks, make
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 
+pytestmark = pytest.mark.drawn
+
 PROGRAM = """
 (require nn)
 (config out 72  in 512  layers 2  weight-type bf16)

@@ -12,6 +12,8 @@ from compiled_models import Weights, compile_model, compile_text, open_checked, 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.generate import Generator
 
+pytestmark = pytest.mark.drawn
+
 
 def test_a_state_has_a_batch_where_it_says_so(tmp_path: Path) -> None:
     artifact = compile_text(

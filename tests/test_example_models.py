@@ -17,6 +17,8 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 MODELS = ("classifier", "experts", "sliding_window", "alibi", "recurrence")
 
 

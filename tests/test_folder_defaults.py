@@ -211,7 +211,7 @@ def test_a_batch_is_a_number_of_sequences(batch: Any, examples: Path) -> None:
 
 def test_a_folder_is_no_program_to_train(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match="is a folder without config.json: give a model's folder, or a program to train"
+        UserError, match=r"is a folder without config[.]json: give a model's folder, or a program to train"
     ):
         lispgpt.train(tmp_path, data=tmp_path, run=tmp_path / "run")
 

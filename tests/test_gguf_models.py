@@ -16,6 +16,8 @@ import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights, programs
 
+pytestmark = pytest.mark.drawn
+
 UNSAID = (
     "gpt2-by-layer",
     "phi3-long",

@@ -13,6 +13,8 @@ import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 
+pytestmark = pytest.mark.drawn
+
 Loaded = tuple[lispgpt.Model, np.ndarray]
 
 VOCAB = 10

@@ -20,6 +20,8 @@ from lispgpt.compiler.folders import open_weights
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 STATES = ("mamba", "mamba2", "rwkv", "granite-hybrid", "bamba", "jamba", "falcon-h1", "falcon-h1-normed", "qwen3-next")
 PROGRAM = """

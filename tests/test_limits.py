@@ -26,6 +26,8 @@ from lispgpt.programs import launch
 from lispgpt.runtime.tokenizers.huggingface import open_tokenizer
 from lispgpt.runtime.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.drawn
+
 ROOT = Path(__file__).resolve().parent.parent
 TOUR = ROOT / "examples" / "tour" / "01-constants.lisp"
 LISPGPT = f"{sys.executable} -m lispgpt"

@@ -21,6 +21,8 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 DOUBLES = ("one-key-bf16", "tied-f32", "slowed-alike-f32")
 """Recorded models whose parts others have, too."""
 

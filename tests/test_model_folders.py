@@ -22,6 +22,8 @@ from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
 from lispgpt.runtime.data.shards import write_shard
 
+pytestmark = pytest.mark.drawn
+
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith("qwen3-bf16")]
 SLOW += [f"{name}-f32" for name in ("smollm3", "granite", "olmo2", "phi", "stablelm", "falcon-groups")]

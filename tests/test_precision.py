@@ -23,6 +23,8 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 __all__ = ["call", "made"]
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -181,6 +181,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for block in re.findall(r"^```lisp\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         (folder / block.split()[1]).write_text(block)
     shutil.copy(ROOT / "passes" / "pipelines" / "cpu.lisp", folder / "mine.lisp")
+    shutil.copy(ROOT / "passes" / "pipelines" / "gpu.lisp", folder)
     (folder / "mine.jinja").write_text("{{ messages[-1].content }}")
     rng = seeded.rng()
     for name, shape in (("x", (2, 784)), ("a", (96, 64)), ("b", (80, 64))):

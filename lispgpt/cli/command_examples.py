@@ -177,9 +177,9 @@ OWN = {
     "lispgpt bench --kernels": "--kernels --target cuda",
     "lispgpt check --checkpoint": f"{GPT2} --target emulated:gfx1151 --prompt 'My dear' --steps 1",
     "lispgpt check --prompt-tokens": f"{AUSTEN} --target emulated:gfx1151 --prompt-tokens 3,5 --steps 1",
-    "lispgpt check --pipeline": f"{AUSTEN} --target cpu --pipeline mine.lisp --prompt 'My dear' --steps 1",
-    "lispgpt check --source": f"gfx1151.lgpt --checkpoint {AUSTEN} --target emulated:gfx1151 --prompt-tokens 3,5 --steps 1 "
-    "--source examples/gpt2_generate.lisp",
+    "lispgpt check --pipeline": f"{AUSTEN} --target emulated:gfx1151 --pipeline gpu.lisp --steps 1",
+    "lispgpt check --source": f"gfx1151.lgpt --checkpoint {AUSTEN} --target emulated:gfx1151 --prompt-tokens 3,5 "
+    "--steps 1 --source examples/gpt2_generate.lisp",
     "lispgpt check --length": f"{AUSTEN} --target emulated:gfx1151 --length 16 --steps 1",
     "lispgpt checkpoint make --preset": "small.bin --preset tiny",
     "lispgpt checkpoint make --for": "classes.safetensors --for examples/classifier.lisp",

@@ -12,9 +12,8 @@ Ensures: a kernel's body is one call for the block whose number gpu.block_id x g
 
 from __future__ import annotations
 
-from math import prod
-
 from dataclasses import dataclass
+from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir, numbers, passmanager

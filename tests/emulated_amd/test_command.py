@@ -15,6 +15,8 @@ import lispgpt
 from lispgpt.base.fresh import ask_in_child
 from lispgpt.runtime.devices import device_module
 
+pytestmark = pytest.mark.drawn
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lispgpt", "run", *arguments]

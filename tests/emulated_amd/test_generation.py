@@ -22,6 +22,8 @@ from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "gpt2_generate.lisp"
 VOCAB, COUNT, PROMPT = 211, 3, 17
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 7}

@@ -11,6 +11,8 @@ from head_sizes import HeadSize, assert_near, random_inputs, write_program
 from lispgpt.cli.kernel_report import kernel_facts
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 
+pytestmark = pytest.mark.drawn
+
 FEW = [HeadSize(depth, cache) for depth in (16, 80, 128, 256) for cache in ("f32", "bf16")]
 MANY = FEW + [HeadSize(depth, cache) for depth in (96, 132, 320) for cache in ("f32", "bf16")]
 WIDE = [HeadSize(80, "bf16"), HeadSize(256, "f32")]

@@ -22,6 +22,8 @@ from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Argument, Launch
 from lispgpt.runtime.samplers.weighted import Weighted
 
+pytestmark = pytest.mark.drawn
+
 SIZED = re.compile(r"(?:rows|contraction|attention)_([\dx]*\d)(?:_\d+|_write)?$")
 """Names of the kernels that make values of the model; the others choose the next token from the logits."""
 TOLERANCE = 2e-4

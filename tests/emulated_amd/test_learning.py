@@ -15,6 +15,8 @@ from test_training import RATES, ROOT, drawn, gpt2_tiny
 
 import lispgpt
 
+pytestmark = pytest.mark.drawn
+
 Learned = tuple[list[float], dict[str, np.ndarray]]
 """(the losses, the weights after the last step)."""
 

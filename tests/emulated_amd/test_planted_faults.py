@@ -15,6 +15,8 @@ from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
 from lispgpt.runtime.plan.artifact import Artifact
 
+pytestmark = pytest.mark.drawn
+
 THREADS, WAVE, BLOCKS = 64, 32, 2
 ALL = THREADS * BLOCKS
 T = "(thread-id x)"

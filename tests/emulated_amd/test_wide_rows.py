@@ -10,6 +10,8 @@ import seeded
 
 import lispgpt
 
+pytestmark = pytest.mark.drawn
+
 PROGRAM = """(require nn)
 (entry wide [(x [3 n] f32)] {:shapes [{n 2400} {n 5000}]}
   (+ (sum (tensor [r 3 c n] (at x r c))) (maximum (tensor [r 3 c n] (at x r c)))))

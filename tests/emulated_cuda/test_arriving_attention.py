@@ -15,6 +15,8 @@ from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.plan.artifact import Artifact
 
+pytestmark = pytest.mark.drawn
+
 CONTEXT, DEPTH = 200, 64
 
 PROGRAM = """

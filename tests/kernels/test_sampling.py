@@ -23,6 +23,8 @@ from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "gpt2_generate.lisp"
 ROWS = 16
 SETTINGS = 8

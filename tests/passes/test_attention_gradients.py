@@ -18,6 +18,8 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 SMALL = [
     Case(),
     Case(dtype="bf16", length=13, size=20),

@@ -15,6 +15,8 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 
 def kinds(artifact: Artifact) -> list[str]:
     return [name.split("_")[0] for name in artifact.kernels]

@@ -16,6 +16,8 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 PIPELINE = Path(__file__).parents[2] / "passes" / "pipelines" / "gpu.lisp"
 PROGRAM = """
 (require nn)

@@ -20,6 +20,8 @@ from lispgpt.passes.targets import Cpu, find_target
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.cpu import CpuDevice
 
+pytestmark = pytest.mark.drawn
+
 MATRIX = {"gfx942": "v_mfma_f32_16x16x16", "gfx1151": "v_wmma_f32_16x16x16_bf16", "gfx1201": "v_wmma_f32_16x16x16_bf16"}
 
 

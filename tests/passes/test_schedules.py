@@ -12,6 +12,8 @@ import reference_gpt2
 import seeded
 from compiled_models import compile_model, open_poisoned, poison, random_weights, shapes_of, step
 
+pytestmark = pytest.mark.drawn
+
 SHAPES: list[dict[str, int]] = [
     {"vocab": 1, "width": 1, "heads": 1, "context": 5, "layers": 1},
     {"vocab": 2, "width": 6, "heads": 2, "context": 16, "layers": 2},

@@ -15,6 +15,8 @@ from shared_steps import GPT2, by_cpu, clear_weights, compiled, fill_cache
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 WALKED = ":steps 0 :numbers 8"
 """No weights wait in registers, and few keys do."""
 

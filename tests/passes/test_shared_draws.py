@@ -16,6 +16,8 @@ from lispgpt.passes.decode_step.layout import Layout
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 Cut = tuple[int | None, float | None, float]
 APART: list[Cut] = [(None, None, 0.0), (5, None, 0.0), (None, 0.6, 0.0), (None, None, 0.4)]
 BOTH: list[Cut] = [(40, 0.9, 0.0), (150, 0.5, 0.0), (60, 0.8, 0.1), (3, 0.99, 0.0), (210, 0.95, 0.0)]

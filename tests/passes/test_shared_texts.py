@@ -15,6 +15,8 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
+pytestmark = pytest.mark.drawn
+
 VOCAB = 211
 
 

@@ -15,6 +15,8 @@ from lispgpt.passes.targets import GPU_CHIPS
 
 from .test_skinny_products import check, made
 
+pytestmark = pytest.mark.drawn
+
 
 @pytest.mark.parametrize("inner", [1280, 2304, 5120])
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201"])

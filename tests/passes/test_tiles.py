@@ -30,6 +30,8 @@ from lispgpt.passes.tile.verify import verify
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.runtime.plan.artifact import load_artifact
 
+pytestmark = pytest.mark.drawn
+
 
 def sizes(rng: np.random.Generator) -> tuple[int, int, int]:
     """Rows, columns and sums that fill neither the last tile nor the last step; sums in pieces of eight."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.drawn
+
 MACHINES = {"rocm:gfx1151": 0x4A, "rocm:gfx942": 0x4C}
 """What the low byte of an AMDGPU ELF file's flags says about the chip."""
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import seeded
 
+pytestmark = pytest.mark.drawn
+
 CASES = {
     "rows and columns that fill tiles": ("mk,kn->mn", {"m": 8, "k": 24, "n": 64}, "f32"),
     "what is left over in every direction": ("mk,kn->mn", {"m": 7, "k": 13, "n": 75}, "bf16"),

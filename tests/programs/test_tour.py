@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.drawn
+
 TOUR = sorted((Path(__file__).resolve().parents[2] / "examples" / "tour").glob("*.lisp"))
 
 

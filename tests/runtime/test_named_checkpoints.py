@@ -18,6 +18,8 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.make import make_for
 
+pytestmark = pytest.mark.drawn
+
 PROGRAM = """(require nn)
 (config layers 3  width 4)
 (weights (per layers (w [width width] bf16) (b [width])) (scale [width]) (table [5 width]) (ids [5] i32))

@@ -27,6 +27,8 @@ from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors
 from lispgpt.runtime.data.shards import write_shard
 
+pytestmark = pytest.mark.drawn
+
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 KINDS = {folder.config["model_type"]: folder.name for folder in FOLDERS.values() if folder.dtype == "f32"}
 QUICK = ("qwen3-bf16", "mamba-f32")

@@ -15,6 +15,8 @@ from lispgpt.runtime.data.shards import write_shard
 from lispgpt.runtime.tokenizers.training import train_tokenizer
 from lispgpt.runtime.training.snapshot import open_snapshot
 
+pytestmark = pytest.mark.drawn
+
 Given = dict[str, Any]
 ENOUGH: Given = {"steps": 2, "batch": 2, "length": 8, "lr": 0.1, "eval_every": 0}
 

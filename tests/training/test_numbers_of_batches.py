@@ -19,6 +19,8 @@ from lispgpt.execution.model import Model
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.plan.steps import Collective
 
+pytestmark = pytest.mark.drawn
+
 PROGRAM = """
 (require nn)
 (require training)
