@@ -46,6 +46,14 @@ def shrunk(x: np.ndarray) -> dict[str, Any]:
     return {"z": z, "all": np.stack(kept[::-1]), "x": x + softmax(softmax(x))}
 
 
+def reshaped(x: np.ndarray) -> dict[str, Any]:
+    b = np.sin(x).reshape(6, 4)
+    y = softmax(b)
+    for _ in range(3):
+        y, s = 0.5 * y + b, 0.5 * y[0, 0]
+    return {"b": 0.5 * b, "x": x * s}
+
+
 def mixed(x: np.ndarray) -> Any:
     h = x[1]
     for row in x:
@@ -125,6 +133,18 @@ CASES: list[tuple[str, Callable[[np.ndarray], Any]]] = [
                  f (fn [y] (sum (reshape (first (scan step (slice y [1 0] [nil 6]) y {:chunk 2})) [6])))
               [g] (gradients (f x) [x])] {:y (f x) :g g})""",
         lambda x: {"y": mixed(x), "g": slopes(mixed, x)},
+    ),
+    (
+        "(let [b (sin x)] (first (gradients (sum (reshape (over [i 1 4 1] [y b] (* b y)) [24])) [x])))",
+        lambda x: 4 * np.sin(x) ** 3 * np.cos(x),
+    ),
+    (
+        """(let [b (reshape (sin (reshape x [24])) [6 4])
+                 [y s] (do (def [y s] (scf.for {:result [tensor<6x4xf32> f32]} (: 1 index) (: 6 index) (: 2 index)
+              (softmax b) (* 0.5 (at b 5 0)) (region (block [(: i index) (: y tensor<6x4xf32>) (: s f32)]
+                (scf.yield (+ (* 0.5 y) b) (* 0.5 (at y 0 0))))))) [y s])]
+            {:b (* 0.5 b) :x (* x s)})""",
+        reshaped,
     ),
     (
         """(let [double (fn [y] (first (scan (fn [y i] [(+ y (reverse-columns y)) nil]) y 2)))

@@ -99,9 +99,10 @@ class _Backward:
             gradients = [None if r is None else self.gradient_of(r) for r in given]
             made = LoopGradients(self.evaluator, loop, gradients, self.active, self.form)
             captured, sums = made.captured, [self.gradient_of(v) for v in made.captured]
-            for start, gradient in made.go_back(sums, self._inside):
-                self.add(start, gradient)
+            starts = made.go_back(sums, self._inside)
             self.sums |= {value: Sum([total]) for value, total in zip(captured, made.totals, strict=True)}
+            for start, gradient in starts:
+                self.add(start, gradient)
 
     def _inside(
         self,
