@@ -64,7 +64,7 @@ class _Entry:
     """Rewrites one entry from tensors to buffers, op by op.
 
     destinations: where results are wanted.  assembled: tensors put together from parts, each by its first insertion's
-    result; parts: where each belongs; sliced: what is read in parts; memory: the bytes of those tensors.
+    result; parts: where each belongs; sliced: what is read in parts, or reshaped; memory: the bytes of those tensors.
     """
 
     def __init__(self, entry: ir.Operation, module: ir.Module) -> None:
@@ -125,11 +125,12 @@ class _Entry:
             self.parts.setdefault(part, (self.assembled[op.results[0]], slice_offset(op, whole.type)))
 
     def _find_sliced(self, ops: list[ir.Operation], tied: dict[str, list[int]]) -> None:
-        """Find what is read in parts, and what becomes that by being changed in place."""
+        """Find what is read in parts or by another shape, and what becomes that by being changed in place."""
         for op in reversed(ops):
             if op.name == "tensor.extract_slice":
                 self.sliced.add(viewed(op.operands[0]))
             elif op.name == "func.call":
+                self.sliced |= {whole for v in op.operands if (whole := viewed(v)).type != v.type}
                 ties = zip(op.results, tied[callee_of(op)], strict=True)
                 self.sliced |= {viewed(op.operands[i]) for result, i in ties if i >= 0 and result in self.sliced}
 
