@@ -1,12 +1,14 @@
 """Hostile files against lispgpt's commands: `python -m fuzz.hostile.campaign --count 3000` from the folder tests.
 
-What fails is kept in a folder, with its command; --kind and --first with --count 1 make one again.
+What fails is kept in a folder, with its command; --kind and --first with --count 1 make one again.  With --record a
+campaign that was cut off goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import json
 import random
 import shutil
 import sys
@@ -14,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fuzz.hostile import base
 from fuzz.hostile.case import Case
@@ -70,6 +73,33 @@ def _irregular(folder: str, names: list[str]) -> list[str]:
     return [path.name for path in paths if not path.is_dir() and (not path.is_file() or path.stat().st_size > 1 << 28)]
 
 
+def recorded(path: Path | None) -> dict[str, dict[str, Any]]:
+    """What a file has of cases tried before, by kind and seed."""
+    if path is None or not path.exists():
+        return {}
+    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return {f"{each['kind']} {each['seed']}": each for each in map(json.loads, lines)}
+
+
+def tried(options: argparse.Namespace, good: Path) -> Iterator[dict[str, Any]]:
+    """Each case's end in short: those that the record has, and the others, which are tried and added to it."""
+    before = recorded(options.record)
+    kinds = options.kind or EVERY
+    for kind, seed in cases(kinds, options.first, options.count):
+        if (known := before.get(f"{kind} {seed}")) is not None:
+            yield known
+            continue
+        found = next(campaign([kind], seed, 1, good, options.keep))
+        if found.problems:
+            print(found, flush=True)
+        end = found.end
+        short = {"code": end.code, "seconds": round(end.seconds, 2), "mib": end.nbytes >> 20, "wrong": found.problems}
+        if options.record is not None:
+            with options.record.open("a") as file:
+                file.write(json.dumps({"kind": kind, "seed": seed} | short) + "\n")
+        yield {"kind": kind, "seed": seed} | short
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -78,22 +108,21 @@ def main() -> None:
     parser.add_argument("--kind", choices=EVERY, action="append", help="(default: all)")
     parser.add_argument("--good", type=Path, help="the folder of good files, to be made once (default: a new one)")
     parser.add_argument("--keep", type=Path, default=Path("hostile"), help="where what fails is kept")
+    parser.add_argument("--record", type=Path, help="a file for each case's end; what it has is not tried again")
     options = parser.parse_args()
     load_all()
     good = options.good or Path(tempfile.mkdtemp(prefix="good-"))
     if not (good / "entries.lgpt").exists():
         base.make(good)
     ended: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    seconds, mib = 0.0, 0.0
-    for found in campaign(options.kind or EVERY, options.first, options.count, good, options.keep):
-        ended[found.kind][f"exit code {found.end.code}" if not found.problems else "WRONG"] += 1
-        seconds, mib = max(seconds, found.end.seconds), max(mib, found.end.nbytes / (1 << 20))
-        if found.problems:
-            print(found, flush=True)
+    seconds, mib = 0.0, 0
+    for each in tried(options, good):
+        ended[each["kind"]]["WRONG" if each["wrong"] else f"exit code {each['code']}"] += 1
+        seconds, mib = max(seconds, each["seconds"]), max(mib, each["mib"])
     for kind, counts in ended.items():
         print(f"{kind:12} " + "  ".join(f"{what} {number}" for what, number in sorted(counts.items())))
     count = sum(sum(counts.values()) for counts in ended.values())
-    print(f"{count} files, at most {seconds:.1f} s and {mib:,.0f} MiB")
+    print(f"{count} files, at most {seconds:.1f} s of processors and {mib:,} MiB")
     sys.exit(any("WRONG" in counts for counts in ended.values()))
 
 

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SECONDS, MOST_BYTES = 30.0, 4 << 30
-"""What a command may take for one hostile file, where each process has a core of its own."""
+"""What a command may take for one hostile file: seconds of processors, or of standing still, however busy the machine
+is with other work."""
 
+PATIENCE = 20 * SECONDS
+"""Seconds on the clock after which a command is ended that neither works nor stands still."""
 
-def patience() -> float:
-    """Those seconds on this machine, as busy as it is."""
-    return SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+STILL = 0.01
+"""The part of a processor below which a command stands still; one among fifty others gets more than that."""
 
-
+BUSY = f"it took more than {SECONDS:.0f} s of processors"
 LIMIT = 6 << 30
 """Bytes of a command's data at which the system refuses it more, so that the machine lives on."""
 
@@ -36,8 +38,9 @@ STRANGE = (
 
 @dataclass(frozen=True)
 class End:
-    """How a command ended: its exit code, or minus the signal's number; seconds; bytes of memory at the most; what it
-    said; what it has left in the folder for temporary files, and whether processes of it were left."""
+    """How a command ended: its exit code, or minus the signal's number; seconds of processors; bytes of memory at the
+    most; what it said; what it has left in the folder for temporary files, whether processes of it were left, and why
+    it was ended before its time."""
 
     code: int
     seconds: float
@@ -46,13 +49,13 @@ class End:
     err: str
     left: tuple[str, ...] = ()
     alive: bool = False
-    patience: float = SECONDS
+    ended: str = ""
 
     def problems(self) -> list[str]:
         """What may not be, whatever the file holds."""
         found = [what for what, pattern in STRANGE if pattern.search(self.err)]
-        if self.seconds > self.patience:
-            found.append(f"it took more than {self.patience:.0f} s")
+        if self.ended or self.seconds > SECONDS:
+            found.append(self.ended or BUSY)
         elif self.code < 0:
             found.append(f"{signal.Signals(-self.code).name} ended it")
         elif self.code not in (0, 1, 2):
@@ -82,16 +85,14 @@ def run(words: list[str], folder: Path, cache: Path, given: bytes = b"") -> End:
         temporary, out, err, standard = (Path(place) / name for name in ("tmp", "out", "err", "in"))
         temporary.mkdir()
         standard.write_bytes(given)
-        began, most = time.monotonic(), patience()
         child = os.fork()
         if child == 0:
             _be(words, folder, cache, temporary, (standard, out, err))
-        code, nbytes = _watched(child, began + most)
-        seconds = time.monotonic() - began
+        code, used, ended = _watched(child)
         alive = _end_group(child)
         left = tuple(path.name for path in temporary.iterdir() if not path.name.startswith("lispgpt-lld-"))
         said = [path.read_text(errors="replace") if path.exists() else "" for path in (out, err)]
-        return End(code, seconds, nbytes, *said, left, alive, most)
+        return End(code, used.ru_utime + used.ru_stime, used.ru_maxrss << 10, *said, left, alive, ended)
 
 
 def _be(words: list[str], folder: Path, cache: Path, temporary: Path, streams: tuple[Path, Path, Path]) -> None:
@@ -122,18 +123,54 @@ def _be(words: list[str], folder: Path, cache: Path, temporary: Path, streams: t
         os._exit(code)
 
 
-def _watched(child: int, until: float) -> tuple[int, int]:
-    """The exit code of a process, or minus its signal, and its memory at the most; it is killed when its time is up."""
-    pause = 0.002
+def _watched(child: int) -> tuple[int, resource.struct_rusage, str]:
+    """The exit code of a process, or minus its signal, what it and its children used, and why it was killed, if so."""
+    clock, pause, ended = _Clock(child), 0.002, ""
     while True:
         process, status, used = os.wait4(child, os.WNOHANG)
         if process:
-            return os.waitstatus_to_exitcode(status), used.ru_maxrss << 10
-        if time.monotonic() > until:
+            return os.waitstatus_to_exitcode(status), used, ended
+        if not ended and (ended := clock.over()):
             os.killpg(child, signal.SIGKILL)
-            until += 60
         time.sleep(pause)
         pause = min(0.05, pause * 1.3)
+
+
+class _Clock:
+    """Says when a session of processes has had its time."""
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.began = self.looked = self.moved = time.monotonic()
+        self.worked = 0.0
+
+    def over(self) -> str:
+        """Why it is to be ended, looked up once a second; "" where it may go on."""
+        now = time.monotonic()
+        if now - self.looked < 1:
+            return ""
+        self.looked = now
+        seconds = _processor_seconds(self.session)
+        if seconds > self.worked + STILL * (now - self.moved):
+            self.worked, self.moved = seconds, now
+        if seconds > SECONDS:
+            return BUSY
+        if now - self.moved > SECONDS:
+            return f"it stood still for {SECONDS:.0f} s"
+        return f"it was not done after {PATIENCE:.0f} s" if now - self.began > PATIENCE else ""
+
+
+def _processor_seconds(session: int) -> float:
+    """What all processes of a session, and the children that they have waited for, have used."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _end_group(group: int) -> bool:
