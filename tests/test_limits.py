@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,9 @@ from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.binary import linker_toolkit
 from lispgpt.programs import launch
+from lispgpt.runtime.checkpoints.mapped_file import MappedFile
+from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors
+from lispgpt.runtime.gguf.header import read_header
 from lispgpt.runtime.tokenizers.huggingface import open_tokenizer
 from lispgpt.runtime.training.run_folder import RunFolder
 
@@ -82,6 +86,14 @@ def test_a_pipe_in_place_of_a_checkpoints_file_is_named(name: str, tmp_path: Pat
     os.mkfifo(tmp_path / "hf" / name)
     with pytest.raises(UserError, match=f"cannot read .*{name}: it is a pipe or a device"):
         lispgpt.load(tmp_path / "hf").prompt("Hi")
+
+
+@pytest.mark.parametrize("read", [read_header, MappedFile, read_safetensors])
+def test_a_pipe_in_place_of_a_part_of_weights_is_named(read: Callable[[Path], object], tmp_path: Path) -> None:
+    """The second file of two of GGUF, or of safetensors: the first alone is named by a user."""
+    os.mkfifo(tmp_path / "part")
+    with pytest.raises(UserError, match=r"cannot read .*part: it is a pipe or a device"):
+        read(tmp_path / "part")
 
 
 def test_a_pipe_in_place_of_a_runs_lock_is_said(tmp_path: Path) -> None:

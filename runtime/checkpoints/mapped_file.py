@@ -9,6 +9,7 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.base.reading import check_ordinary
 
 
 class MappedFile:
@@ -16,6 +17,7 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        check_ordinary(path)
         try:
             with path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

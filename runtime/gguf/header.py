@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.reading import check_ordinary
 from lispgpt.runtime.gguf.kinds import check_metadata
 
 MAGIC = b"GGUF"
@@ -87,6 +88,7 @@ def is_gguf(path: str | Path) -> bool:
 
 def read_header(path: Path) -> Header:
     """A file's header, checked; UserError says what is wrong with it."""
+    check_ordinary(path)
     try:
         data = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:
