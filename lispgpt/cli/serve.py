@@ -42,8 +42,8 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     try:
         import uvicorn
 
+        from lispgpt.chat.grammar import Grammars
         from lispgpt.serve.app import application
-        from lispgpt.serve.grammar import Grammars
         from lispgpt.serve.models import Models, Served
         from lispgpt.serve.scheduler import Scheduler
     except ImportError as error:

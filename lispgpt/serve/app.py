@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,6 +29,7 @@ from lispgpt.serve.requests import Asked, BadRequest
 from lispgpt.serve.streams import Streams, TooBusy, failure, priced
 
 LARGEST_BODY = 1 << 23
+NO_MODEL = BadRequest("there is no such model", "model", status=404, code="model_not_found")
 PAGE = Path(__file__).parent / "page"
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'",
@@ -71,7 +71,7 @@ class _Server:
 
     async def generate(self, request: Request, chat: bool) -> Response:
         """Texts for prompts or a conversation, whole or as they come."""
-        asked = (requests.chat if chat else requests.completion)(await _body(request))
+        asked = (requests.chat if chat else requests.completion)(requests.Body(await _body(request)))
         served = await self._begin(asked.model)
         try:
             streams = Streams(served.scheduler, await asyncio.to_thread(choices_of, served, asked, chat))
@@ -81,43 +81,30 @@ class _Server:
             self._models.end(served)
             raise failure(error) if isinstance(error, UserError) else error from None
         if asked.stream:
-            return Events(self._events(asked, answers, streams, served))
+            return Events(self._events(asked, answers, streams), partial(self._end, streams, served))
         return await self._whole(request, asked, answers, streams, served)
 
-    async def _events(
-        self, asked: Asked, answers: Answers, streams: Streams, served: Served
-    ) -> AsyncIterator[dict[str, Any]]:
+    async def _events(self, asked: Asked, answers: Answers, streams: Streams) -> AsyncIterator[dict[str, Any]]:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with self._in_time():
                 for choice in streams.choices:
                     if first := answers.first(choice):
                         yield first
                 async for choice, heard in streams:
-                    choice.parts.append(heard)
                     for part in answers.step(choice, heard):
                         yield part
                 if asked.usage:
                     yield answers.usage(priced(asked, streams.choices))
-        except TimeoutError:
-            yield BadRequest(f"the request took longer than {self._seconds:g} s", status=504).body()
         except BadRequest as error:
             yield error.body()
-        finally:
-            streams.cancel()
-            self._models.end(served)
 
     async def _whole(
         self, request: Request, asked: Asked, answers: Answers, streams: Streams, served: Served
     ) -> Response:
-        async def hear() -> None:
-            async for choice, heard in streams:
-                choice.parts.append(heard)
-
-        tasks = [asyncio.ensure_future(hear()), asyncio.ensure_future(left(request))]
+        tasks = [asyncio.ensure_future(streams.all()), asyncio.ensure_future(left(request))]
         try:
-            done, _ = await asyncio.wait(tasks, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                raise BadRequest(f"the request took longer than {self._seconds:g} s", status=504)
+            async with self._in_time():
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if tasks[0] not in done:
                 raise ClientDisconnect
             tasks[0].result()
@@ -125,14 +112,36 @@ class _Server:
         finally:
             for task in tasks:
                 task.cancel()
-            streams.cancel()
-            self._models.end(served)
+            self._end(streams, served)
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except TimeoutError:
+            raise BadRequest(f"the request took longer than {self._seconds:g} s", status=504) from None
+
+    def _end(self, streams: Streams, served: Served) -> None:
+        streams.cancel()
+        self._models.end(served)
 
     async def _begin(self, name: str) -> Served:
         served = await asyncio.to_thread(self._models.begin, name or self._models.names[0])
         if served is None:
-            raise BadRequest("there is no such model", "model", status=404, code="model_not_found")
+            raise NO_MODEL
         return served
+
+    @asynccontextmanager
+    async def _using(self, body: requests.Body) -> AsyncIterator[Served]:
+        """The model that a request names; what it cannot do is the request's fault."""
+        served = await self._begin(body.text("model", requests.LONGEST_NAME))
+        try:
+            yield served
+        except UserError as error:
+            raise failure(error) from None
+        finally:
+            self._models.end(served)
 
     async def list(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._described(name) for name in self._models.names]})
@@ -140,7 +149,7 @@ class _Server:
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._models.names:
-            raise BadRequest("there is no such model", "model", status=404, code="model_not_found")
+            raise NO_MODEL
         return JSONResponse(self._described(name))
 
     def _described(self, name: str) -> dict[str, Any]:
@@ -149,38 +158,27 @@ class _Server:
     async def embeddings(self, request: Request) -> Response:
         body = requests.Body(await _body(request))
         requests.prompts(body.get("input"), "input")
-        served = await self._begin(body.text("model", requests.LONGEST_NAME))
-        self._models.end(served)
-        raise BadRequest("this model gives the tokens that follow a text, and no embeddings of it", "model")
+        async with self._using(body):
+            raise BadRequest("this model gives the tokens that follow a text, and no embeddings of it", "model")
 
     async def tokenize(self, request: Request) -> Response:
         """{"model", "prompt"} or {"model", "messages"} -> {"tokens", "count", "max_model_len"}"""
         body = requests.Body(await _body(request))
-        served = await self._begin(body.text("model", requests.LONGEST_NAME))
-        try:
+        async with self._using(body) as served:
             if body.get("messages") is not None:
-                asked = requests.chat(
-                    json.dumps({"messages": body.get("messages"), "tools": body.get("tools")}).encode()
-                )
-                tokens = await asyncio.to_thread(conversation, served, asked)
+                tokens = await asyncio.to_thread(conversation, served, requests.conversation(body))
             else:
-                text = body.text("prompt", LARGEST_BODY)
-                tokens = await asyncio.to_thread(served.tokenizer.encode, text)
-        except UserError as error:
-            raise failure(error) from None
-        finally:
-            self._models.end(served)
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": served.scheduler.context})
+                tokens = await asyncio.to_thread(served.tokenizer.encode, body.text("prompt", LARGEST_BODY))
+            return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": served.scheduler.context})
 
     async def detokenize(self, request: Request) -> Response:
         """{"model", "tokens"} -> {"prompt"}"""
         body = requests.Body(await _body(request))
         tokens = requests.prompts(body.get("tokens"), "tokens")
-        served = await self._begin(body.text("model", requests.LONGEST_NAME))
-        self._models.end(served)
         if len(tokens) != 1 or isinstance(tokens[0], str):
             raise BadRequest("tokens is a list of whole numbers", "tokens")
-        return JSONResponse({"prompt": served.tokenizer.decode(tokens[0])})
+        async with self._using(body) as served:
+            return JSONResponse({"prompt": served.tokenizer.decode(tokens[0])})
 
     async def health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok", "models": {s.name: s.scheduler.running for s in self._models.there}})

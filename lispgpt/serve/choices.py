@@ -64,18 +64,7 @@ def _tell_apart(served: Served, asked: Asked, choices: list[Choice]) -> None:
 
 def _grammar(served: Served, asked: Asked) -> Callable[[], Any] | None:
     if asked.forced:
-        calls = [
-            {
-                "type": "object",
-                "properties": {
-                    "name": {"const": each["name"]},
-                    "arguments": each.get("parameters") or {"type": "object"},
-                },
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-            for each in asked.forced
-        ]
+        calls = [_call_of(each) for each in asked.forced]
         return served.grammars.of_schema({"anyOf": calls} if len(calls) > 1 else calls[0])
     match asked.form:
         case None:
@@ -88,3 +77,9 @@ def _grammar(served: Served, asked: Asked) -> Callable[[], Any] | None:
             return served.grammars.of_choices(choices)
         case _:
             return served.grammars.of_json()
+
+
+def _call_of(function: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a call of a function."""
+    properties = {"name": {"const": function["name"]}, "arguments": function.get("parameters") or {"type": "object"}}
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lispgpt.api import Model
+from lispgpt.chat.grammar import Grammars
 from lispgpt.chat.template import ChatTemplate
 from lispgpt.runtime.tokenizers import Tokenizer
-from lispgpt.serve.grammar import Grammars
 from lispgpt.serve.scheduler import Scheduler
 
 

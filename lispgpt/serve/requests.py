@@ -88,7 +88,7 @@ class Body:
         value = self.get(name)
         if value is None:
             return default
-        if not isinstance(value, str) or len(value) > most or not _is_unicode(value):
+        if not _is_text(value) or len(value) > most:
             raise BadRequest(f"{name} is a text of at most {most:,} characters", name)
         return value
 
@@ -103,13 +103,12 @@ def _no_number(name: str) -> None:
     raise ValueError(name)
 
 
-def _is_unicode(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str) and (given.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in given))
 
 
-def completion(data: bytes) -> Asked:
+def completion(body: Body) -> Asked:
     """What POST /v1/completions asks for."""
-    body = Body(data)
     if body.get("suffix") or body.get("best_of") not in (None, body.get("n"), 1):
         raise BadRequest("suffix and best_of are not known here")
     asked = _common(body)
@@ -124,35 +123,41 @@ def prompts(given: Any, name: str = "prompt") -> list[str | list[int]]:
     """A text, tokens, or a list of either."""
     if isinstance(given, str) or (isinstance(given, list) and given and all(type(t) is int for t in given)):
         given = [given]
-    if not isinstance(given, list) or not 0 < len(given) <= MOST_PROMPTS:
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_PROMPTS or not all(map(_is_prompt, given)):
         raise BadRequest(f"{name} is a text, a list of tokens, or up to {MOST_PROMPTS} of these", name)
-    for each in given:
-        tokens = isinstance(each, list) and each and all(type(t) is int and 0 <= t < 1 << 31 for t in each)
-        if not (isinstance(each, str) and _is_unicode(each)) and not tokens:
-            raise BadRequest(f"{name} is a text, a list of tokens, or up to {MOST_PROMPTS} of these", name)
     return given
 
 
-def chat(data: bytes) -> Asked:
+def _is_prompt(given: Any) -> bool:
+    if isinstance(given, list):
+        return bool(given) and all(type(token) is int and 0 <= token < 1 << 31 for token in given)
+    return _is_text(given)
+
+
+def chat(body: Body) -> Asked:
     """What POST /v1/chat/completions asks for."""
-    body = Body(data)
-    asked = _common(body)
-    given = body.get("messages")
-    if not isinstance(given, list) or not 0 < len(given) <= MOST_MESSAGES:
-        raise BadRequest(f"messages is a list of 1 to {MOST_MESSAGES} messages", "messages")
-    asked.messages = [_message(each) for each in given]
+    asked = conversation(body)
     top = body.number("top_logprobs", 0, MOST_TOP, whole=True)
     if body.flag("logprobs"):
         asked.logprobs = top or 0
     elif top:
         raise BadRequest("top_logprobs wants logprobs", "top_logprobs")
+    most = body.number("max_completion_tokens", 0, 1 << 24, whole=True)
+    if most is not None:
+        asked.options["max_new_tokens"] = most
+    return asked
+
+
+def conversation(body: Body) -> Asked:
+    """What is said in a request, and what tools there are."""
+    asked, given = _common(body), body.get("messages")
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_MESSAGES:
+        raise BadRequest(f"messages is a list of 1 to {MOST_MESSAGES} messages", "messages")
+    asked.messages = [_message(each) for each in given]
     asked.tools, asked.forced = _tools(body)
     asked.template = body.object("chat_template_kwargs")
     if OF_TEMPLATES & set(asked.template):
         raise BadRequest("chat_template_kwargs are other values than those that a request has", "chat_template_kwargs")
-    most = body.number("max_completion_tokens", 0, 1 << 24, whole=True)
-    if most is not None:
-        asked.options["max_new_tokens"] = most
     return asked
 
 
@@ -184,22 +189,11 @@ def _common(body: Body) -> Asked:
 
 
 def _stops(given: Any) -> tuple[str, ...]:
-    stops = (
-        (given,)
-        if isinstance(given, str)
-        else tuple(given)
-        if isinstance(given, list)
-        else ()
-        if given is None
-        else None
-    )
-    if (
-        stops is None
-        or len(stops) > MOST_STOPS
-        or not all(isinstance(s, str) and 0 < len(s) <= LONGEST_STOP for s in stops)
-    ):
+    stops = [given] if isinstance(given, str) else [] if given is None else given
+    right = isinstance(stops, list) and len(stops) <= MOST_STOPS
+    if not right or not all(isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in stops):
         raise BadRequest(f"stop is a text of 1 to {LONGEST_STOP} characters, or up to {MOST_STOPS} of these", "stop")
-    return stops
+    return tuple(stops)
 
 
 def _biases(given: Mapping[str, Any]) -> dict[int, float]:
@@ -242,10 +236,11 @@ def _message(given: Any) -> dict[str, Any]:
         raise BadRequest(f"a message's role is one of {', '.join(ROLES)}", "messages")
     content = given.get("content")
     if isinstance(content, list):
-        if not all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content):
-            raise BadRequest("a message's content is a text, or a list of parts of the type text", "messages")
-        content = "".join(part["text"] for part in content)
-    if content is not None and not (isinstance(content, str) and _is_unicode(content)):
+        texts: list[Any] = [
+            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
+        ]
+        content = "".join(texts) if len(texts) == len(content) and all(map(_is_text, texts)) else content
+    if content is not None and not _is_text(content):
         raise BadRequest("a message's content is a text, or a list of parts of the type text", "messages")
     role = "system" if given["role"] == "developer" else given["role"]
     names = ("name", "tool_call_id", "reasoning_content")
@@ -289,12 +284,8 @@ def _tools(body: Body) -> tuple[list[dict[str, Any]] | None, list[dict[str, Any]
         return given, []
     if choice == "required":
         return given, functions
-    named = (
-        choice.get("function", {}).get("name")
-        if isinstance(choice, dict) and isinstance(choice.get("function"), dict)
-        else None
-    )
-    chosen = [function for function in functions if function["name"] == named]
+    named = choice.get("function") if isinstance(choice, dict) else None
+    chosen = [function for function in functions if isinstance(named, dict) and function["name"] == named.get("name")]
     if not chosen:
         raise BadRequest('tool_choice is "none", "auto", "required", or names one of the tools', "tool_choice")
     return given, chosen

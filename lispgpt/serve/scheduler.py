@@ -19,10 +19,10 @@ from lispgpt.api import Model, UserError
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.batch_states import settle
 from lispgpt.runtime.decoding import GREEDY
+from lispgpt.runtime.samplers.steering import Steering
 from lispgpt.runtime.text import Text
 from lispgpt.serve.jobs import Intake, Job
 from lispgpt.serve.prefixes import Prefixes
-from lispgpt.serve.steering import Steering
 
 
 class Busy(Exception):
@@ -128,10 +128,12 @@ class Scheduler:
                 self._step()
             except Exception as error:  # of the device or a bug: those that run hear of it, and others may come
                 self._fail(error)
-        for _, _, sequence in self._waiting:
+        for sequence in [*(each[2] for each in self._waiting), *self._under_way]:
             sequence.hear("", "cancelled", None)
-        for sequence in [*self._running.values(), *([self._intake.job] if self._intake else [])]:
-            sequence.hear("", "cancelled", None)
+
+    @property
+    def _under_way(self) -> list[Job]:
+        return [*self._running.values(), *([self._intake.job] if self._intake else [])]
 
     def _something(self) -> bool:
         return bool(self._ending or self._waiting or self._running or self._intake)
@@ -139,7 +141,6 @@ class Scheduler:
     def _forget_cancelled(self) -> None:
         for place, sequence in list(self._running.items()):
             if sequence.cancelled:
-                self._batch.places[place] = None
                 self._leave(place, "cancelled")
         if self._intake is not None and self._intake.job.cancelled:
             self._intake = None
@@ -151,6 +152,7 @@ class Scheduler:
 
     def _leave(self, place: int, why: str) -> None:
         self._running.pop(place)
+        self._batch.places[place] = None
         self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
 
     def _take_in(self) -> None:
@@ -220,7 +222,6 @@ class Scheduler:
         assert sequence.text is not None
         ended = sequence.text.ended
         if ended is not None:
-            self._batch.places[place] = None
             self._leave(place, ended)
         sequence.hear(piece, ended, None)
 
@@ -254,7 +255,7 @@ class Scheduler:
                 self._tell(place, piece)
 
     def _fail(self, error: Exception) -> None:
-        failed = [*self._running.values(), *([self._intake.job] if self._intake else [])]
+        failed = self._under_way
         self._batch.places = [None] * len(self._batch.places)
         self._running.clear()
         self._intake = None

@@ -82,7 +82,14 @@ class Streams:
             if heard.ended == "cancelled":
                 raise BadRequest("the server is ending, or the request took too long", status=503)
             left -= heard.ended is not None
-            yield self.choices[heard.index], heard
+            choice = self.choices[heard.index]
+            choice.parts.append(heard)
+            yield choice, heard
+
+    async def all(self) -> None:
+        """Hear them to their ends."""
+        async for _ in self:
+            continue
 
     def cancel(self) -> None:
         for choice in self.choices:

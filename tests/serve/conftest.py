@@ -15,10 +15,10 @@ import uvicorn
 from serve.client import Client
 
 import lispgpt
+from lispgpt.chat.grammar import Grammars
 from lispgpt.chat.prompt_tokens import with_ends
 from lispgpt.chat.template import ChatTemplate, find_template
 from lispgpt.serve.app import application
-from lispgpt.serve.grammar import Grammars
 from lispgpt.serve.models import Models, Served
 from lispgpt.serve.scheduler import Scheduler
 

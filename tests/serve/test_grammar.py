@@ -15,7 +15,7 @@ from serve.test_scheduler import Heard
 
 import lispgpt
 from lispgpt.base.errors import UserError
-from lispgpt.serve.grammar import Grammars
+from lispgpt.chat.grammar import Grammars
 from lispgpt.serve.jobs import Job
 from lispgpt.serve.scheduler import Scheduler
 

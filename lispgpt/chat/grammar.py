@@ -11,7 +11,7 @@ import llguidance
 import llguidance.numpy
 import numpy as np
 
-from lispgpt.api import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.tokenizers import Tokenizer
 
 LIMITS: dict[str, Any] = {
