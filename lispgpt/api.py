@@ -86,6 +86,7 @@ def load(
     threads: int | None = None,
     cache: str | Path | bool | None = True,
     check: bool = False,
+    first_nan: bool = False,
     trust: bool = False,
     keys: str | Path | None = None,
 ) -> Model:
@@ -96,7 +97,8 @@ def load(
     installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
     for.  tokenizer: a file; by default the one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps
     what was compiled; by default the command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None keeps nothing.  check:
-    hold every launch to what it says it reads and writes (on a CPU, slow).
+    hold every launch to what it says it reads and writes (on a CPU, slow).  first_nan: compile each op as a kernel of
+    its own, look at what each makes, and raise UserError at the form that the first NaN comes from (slow).
 
     UserError where the program is wrong: its forms are evaluated, and each of its own entries once whose sizes are
     known, unless that was compiled before.
@@ -124,10 +126,16 @@ def load(
         chip = running_target(target)
         settings, rounding = _settings(settings, context), _precision(precision)
         more = (_path(pipeline), _batch(batch), sizes)
-        source = Request(path, chip, settings, given.config, *more, precision=rounding)
+        source = Request(path, chip, settings, given.config, *more, precision=rounding, each_op=first_nan)
         about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)
-    chosen: dict[str, Any] = {"cache": kept, "device": target, "threads": threads, "check": check}
+    chosen: dict[str, Any] = {
+        "cache": kept,
+        "device": target,
+        "threads": threads,
+        "check": check,
+        "first_nan": first_nan,
+    }
     return Model(source, given.checkpoint, found, declared=about, **chosen)
 
 

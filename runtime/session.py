@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import UserError, visible
 from lispgpt.runtime.arrays import as_stored, read_later, readable
 from lispgpt.runtime.buffers import input_buffers, shareable
 from lispgpt.runtime.checkpoints import Checkpoint
@@ -19,13 +21,15 @@ from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, settled
 from lispgpt.runtime.devices.base import INPUT_BYTES, RUNS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
+from lispgpt.runtime.first_nan import FirstNaN
 from lispgpt.runtime.held_weights import HeldWeights
 from lispgpt.runtime.making import Making
 from lispgpt.runtime.owning import OwnLock
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.beside import beside
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
-from lispgpt.runtime.plan.steps import Collective
+from lispgpt.runtime.plan.reports import PRINT, span_of
+from lispgpt.runtime.plan.steps import Collective, Launch
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.variants import check_inputs, variant
@@ -39,6 +43,8 @@ class Session:
     buffers: the device's, by the plan's names.
     BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
     those that an entry updates are copied.  What the plan makes of weights is made when it is first read.
+    say: gets what entries print, by default for standard error.  first_nan: whether entries run launch by launch, up
+    to the first that makes a NaN.
     engine: by which entries for several devices do what those do together.
     """
 
@@ -61,6 +67,8 @@ class Session:
         self.reached, self.making = Reached(device), Making(self._make)
         self.lock = OwnLock()
         self.holder: object = None
+        self.first_nan = False
+        self.say: Callable[[str], None] = _say_aside
         try:
             self._load(artifact, artifact.plan, "")
         except BaseException:
@@ -165,11 +173,30 @@ class Session:
         self._before(entry)
         if entry.repeats is not None:
             tell(self.device, self._buffers, self._told, entry.repeats, 1)
-        if isinstance(executable, SharedEntry):
+        if self.first_nan and not entry.together:
+            own = self._buffers, self._declared, self.kernels, self.artifact.sources
+            FirstNaN(self.device, self._launch_one, *own).run(entry)
+        elif isinstance(executable, SharedEntry):
             assert self.engine is not None
             executable.run(self.device, self.engine)
         else:
             self.device.launch(executable)
+        if entry.reports:
+            self._say(entry)
+
+    def _launch_one(self, entry: Entry, launch: Launch) -> None:
+        self.device.launch(self._executables.make(replace(entry, steps=(launch,))))
+
+    def _say(self, entry: Entry) -> None:
+        """Say what an entry's last run has to say; UserError where one of its assertions does not hold."""
+        for report in entry.reports:
+            arrays = [readable(self.read(place), self._declared[place].dtype) for place in report.values]
+            if report.kind == PRINT:
+                if self.engine is None or self.engine.rank == 0:
+                    self.say(f"{report.form}: {report.said(arrays)}")
+            elif failure := report.failure(arrays):
+                span = span_of(report.form, self.artifact.sources)
+                raise UserError(failure if span else f"{report.form}: {failure}", span)
 
     def _before(self, entry: Entry, runs: int = 1) -> None:
         """Have ready what the next runs of an entry need."""
@@ -208,6 +235,11 @@ class Session:
         for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
             self._unread[index] = partial(np.copy, wait())
         self._unread = waiting = deque[Callable[[], np.ndarray]]()
+        if entry.reports or self.first_nan:
+            for _ in range(count):
+                self._launch(entry)
+                yield self.read(entry.results[result])
+            return
         own = (self.device, self._executables, self._buffers, self._declared, self._told)
         yield from Repeated(*own, waiting, more, partial(self._before, entry)).results(entry, result, count, ahead)
 
@@ -298,3 +330,7 @@ class Session:
         if self.engine is not None and any(array.nbytes > INPUT_BYTES for array in arrays.values()):
             self.engine.settle()  # which finds out where another does not come: to copy these is to wait for it
         self.device.copy_in_together([(self._buffers[entry.inputs[name]], array) for name, array in arrays.items()])
+
+
+def _say_aside(text: str) -> None:
+    print(visible(text), file=sys.stderr, flush=True)

@@ -36,6 +36,20 @@ class Source:
         return self._line_starts[line - 1] + column - 1
 
 
+def form_end(text: str, start: int) -> int:
+    """Where a form that starts there ends, as far as its brackets say."""
+    depth = 0
+    for position in range(start, min(len(text), start + 4000)):
+        character = text[position]
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        if depth <= 0 and (character in ")]}" or character.isspace()):
+            return position + 1 if character in ")]}" and depth == 0 else position
+    return min(len(text), start + 1) if depth else len(text)
+
+
 @dataclass(frozen=True, eq=False)
 class Span:
     """A half-open range of characters of a source."""

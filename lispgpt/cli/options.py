@@ -28,6 +28,9 @@ FORMAT = click.option(
     show_default=True,
     help="text to read, or json for programs.",
 )
+FIRST_NAN = click.option(
+    "--first-nan", is_flag=True, help="Stop at the form that the first NaN comes from, op by op (slow)."
+)
 COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 

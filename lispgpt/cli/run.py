@@ -18,6 +18,7 @@ from lispgpt.cli.completing import ENTRY
 from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
 from lispgpt.cli.options import (
     COMMAND_LINE,
+    FIRST_NAN,
     FORMAT,
     PATH,
     all_of,
@@ -44,7 +45,7 @@ from lispgpt.runtime.plan.artifact import Artifact
 
 MOST_THREADS = 4096
 
-OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "trace")
+OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "first_nan", "trace")
 """Options that a program with a `main` has no use for."""
 
 OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "print_after", "locations")
@@ -71,6 +72,7 @@ OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "prin
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input of the entry, or its JSON.")
 @click.option("--output", type=PATH, help="Where its results go: FILE.npz, or FILE.npy for one (default: printed).")
 @click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")
+@FIRST_NAN
 @click.option("--trace", default="", metavar="KERNEL", help="Print a kernel's instructions (on an emulated GPU).")
 @click.option("--trust", is_flag=True, help="Run an artifact from elsewhere: it is code, with your rights.")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
@@ -110,7 +112,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         raise click.UsageError("only a program with a `main` takes arguments")
     compiled = time.monotonic()
     tokenizer = tokenizers.find(given.weights, options["tokenizer_path"])
-    chosen = {name: options[name] for name in ("threads", "check", "trace")}
+    chosen = {name: options[name] for name in ("threads", "check", "trace", "first_nan")}
     chosen |= {
         "program": asked if isinstance(asked, Request) else None,
         "name": str(program),
@@ -149,7 +151,8 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     target, sizes = running_target(options["target"]), parse_shapes(options["shapes"])
     settings = config_settings(options["settings"], options["context"])
     made = Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
-    return replace(made, precision=options["precision"], schedules=options["schedules"])
+    more = {name: options[name] for name in ("precision", "schedules")}
+    return replace(made, each_op=options["first_nan"], **more)
 
 
 def _check_target(asked: str, path: Path, artifact: Artifact) -> None:

@@ -13,7 +13,7 @@ SECTIONS = {
     "The model": ("checkpoint", "tokenizer_path", "settings", "context", "batch", "trust"),
     "The machine": ("target", "threads", "precision", "devices", "engine", "patience"),
     "What is printed": ("format_", "stats", "profile", "logprobs"),
-    "One entry": ("entry", "inputs", "output", "check", "shapes"),
+    "One entry": ("entry", "inputs", "output", "check", "first_nan", "shapes"),
     "Compiling": ("pipeline", "schedules", "dump_dir", "locations", "print_after", "no_cache", "trace"),
 }
 """Titles, and the options in each by the names of their parameters; the others come last."""

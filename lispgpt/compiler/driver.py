@@ -90,14 +90,20 @@ AS_ONE = "split-decode"
 """The pass that makes one launch of many."""
 
 
+OUTLINES = "outline-kernels"
+"""The pass that says what kernels are made of."""
+
+
 def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
     found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
     check_chooses(found, request.schedules)
     if request.precision != EXACT:
         found = found.with_option(ROUNDS, "precision", request.precision)
-    if request.apart and any(call.name == AS_ONE for call in found.calls):
+    if (request.apart or request.each_op) and any(call.name == AS_ONE for call in found.calls):
         found = found.with_option(AS_ONE, "when", "never")
+    if request.each_op:
+        found = found.with_option(OUTLINES, "apart", True)
     if request.devices == 1:
         return found
     for name in (DIVIDES, SHARES) if request.shares_states else (DIVIDES,):

@@ -31,7 +31,8 @@ class Request:
     room: bytes of memory where the entries are to run, if that is known; no code is made of what does not fit there.
     schedules: files of schedules of the user's own, which come before the library's.
     longest: tokens of the longest prompt that entries have to take at once, a number of PROMPTS; 0: of any.
-    apart: whether every kernel stays a launch of its own, and none is one for a whole step.
+    apart: whether every kernel stays a launch of its own, and none is one for a whole step.  each_op: whether each op
+    that computes is a kernel of its own, so that a launch is of one form.
     """
 
     program: Path
@@ -51,6 +52,7 @@ class Request:
     room: int | None = None
     longest: int = 0
     apart: bool = False
+    each_op: bool = False
     schedules: Sequence[Path] = ()
 
     def wider(self) -> list[Request]:

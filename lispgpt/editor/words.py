@@ -14,9 +14,9 @@ SPECIALS = (
 )  # fmt: skip
 
 BUILTINS = (
-    "!=", "*", "+", "-", "->", "-inf", "/", ":", "<", "<=", "=", ">", ">=", "abs", "added-rows", "all-weights", "at",
-    "at-every-position", "batch", "batch-place", "cast", "ceil", "ceil-div", "concat", "configured", "cons",
-    "contraction", "cos", "count", "devices", "dim", "drawn", "drop", "dtype", "elementwise", "entry?", "erf",
+    "!=", "*", "+", "-", "->", "-inf", "/", ":", "<", "<=", "=", ">", ">=", "abs", "added-rows", "all-weights",
+    "assert", "at", "at-every-position", "batch", "batch-place", "cast", "ceil", "ceil-div", "concat", "configured",
+    "cons", "contraction", "cos", "count", "devices", "dim", "drawn", "drop", "dtype", "elementwise", "entry?", "erf",
     "every-position", "exp", "expm1", "factors", "filter", "first", "floor", "fold", "get", "gradients", "in-place",
     "indices", "inf", "insert", "inserted", "int8", "keys", "known-state", "layered", "list", "list?", "log", "log1p",
     "log2", "map", "max", "min", "mind-padding", "mod", "multiplied-as", "new", "not", "nth", "output", "pi", "pow",

@@ -42,7 +42,8 @@ class Model:
     of the artifact's chip.  trace: a kernel whose instructions an emulated GPU prints.  name: of the artifact, for
     messages.  peers: the processes beside this one, for entries that several devices share; engine: by what those work
     together, where it is not the usual.  program: what the artifact was compiled from, where more of it may be.
-    declared: what the program says of itself, where that was asked.
+    declared: what the program says of itself, where that was asked.  first_nan: whether entries run launch by launch,
+    each op that computes by one of its own, up to the first that makes a NaN, which is then the error at its form.
     """
 
     def __init__(
@@ -62,14 +63,15 @@ class Model:
         engine: str | None = None,
         program: Request | None = None,
         declared: Declared | None = None,
+        first_nan: bool = False,
     ) -> None:
         self._peers, self._engine = peers, engine
         request = source if isinstance(source, Request) else program
-        self._request = request and replace(request, room=room(request.target))
+        self._request = request and replace(request, room=room(request.target), each_op=first_nan or request.each_op)
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer, self._cache, self._observer = checkpoint, tokenizer, cache, observer
         self._device, self._threads, self._check, self._trace = device, threads, check, trace
-        self._declared = declared
+        self._declared, self._first_nan = declared, first_nan
         self._name = str(self._request.program) if self._request else name
         self._session: Session | None = None
         self._near_ties: NearTies | None = None
@@ -221,6 +223,7 @@ class Model:
         given = (self._threads, self._check, self._trace), self._peers, self._engine
         device, engine = device_for(artifact, self._device, *given)
         self._session = Session(artifact, device, self._checkpoint or NoWeights(), engine)
+        self._session.first_nan = self._first_nan
 
     def options(self, **given: Any) -> Options:
         """How text is generated: what is given, and beside it what the program's `generate` form says."""

@@ -48,7 +48,7 @@ SAMPLE_SEED = 1
 class Machine:
     """Where a run trains: target, where it is not the one that it was begun with; threads of a CPU; a folder that keeps
     what was compiled; how many devices, by which engine of collectives they work together, and whether each keeps only
-    its part of the states."""
+    its part of the states.  first_nan: see `Model`."""
 
     target: str | None = None
     threads: int | None = None
@@ -56,6 +56,7 @@ class Machine:
     devices: int = 1
     engine: str | None = None
     shares_states: bool = False
+    first_nan: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ class Run:
             "threads": machine.threads,
             "peers": peers,
             "engine": machine.engine,
+            "first_nan": machine.first_nan,
         }
         return Model(self.request, beginning, tokenizer, **given)
 

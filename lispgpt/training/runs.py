@@ -44,6 +44,7 @@ def train(
     engine: str | None = None,
     shard_optimizer: bool = False,
     patience: float = PATIENCE,
+    first_nan: bool = False,
     peers: Peers | None = None,
     watcher: Watcher | None = None,
     profile: Callable[[Trainer], None] | None = None,
@@ -66,6 +67,8 @@ def train(
     number.  engine: by what they work together (local, mpi, nccl, rccl), where it is not the usual.  shard_optimizer:
     whether each keeps its part of the optimizer's states alone.  patience: seconds that one waits for the others.
     peers: instead, the processes that somebody else has started for devices.
+    first_nan: whether steps run op by op, up to the first that makes a NaN, which is the error at its form; slow, and
+    of one device.
     profile: is called with the trainer after the last step.  A run that is interrupted (Ctrl-C) keeps a checkpoint.
     One that goes on takes a program where its own has moved, and options that leave its steps as they are.  UserError
     for whatever does not fit, and where the training diverges.
@@ -74,6 +77,8 @@ def train(
     count = devices if peers is None else peers.place.size
     if count > 1 and profile is not None:
         raise UserError("--profile times the kernels of one device, and this run has several: give --devices 1")
+    if count > 1 and first_nan:
+        raise UserError("--first-nan looks at the memory of one device, and this run has several: give --devices 1")
     if unknown is not None:
         raise TypeError(f"train() has no option {unknown!r}; there are {', '.join(f.name for f in fields(Options))}")
     given = None
@@ -95,7 +100,7 @@ def train(
         )
     elif not Path(run).is_dir():
         raise UserError(f"there is no run at {run}")
-    machine = Machine(target, threads, folder_for(cache), count, engine, shard_optimizer)
+    machine = Machine(target, threads, folder_for(cache), count, engine, shard_optimizer, first_nan)
     told = watcher or _WATCHING[-1]()
     leads = peers is None or peers.place.rank == 0
     if peers is not None:

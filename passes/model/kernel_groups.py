@@ -76,15 +76,19 @@ def _is_scalar(op: ir.Operation) -> bool:
 
 
 def group_ops(
-    ops: list[ir.Operation], placements: set[ir.Operation], fewest_shares: int = 0, cached_rows: int = 0
+    ops: list[ir.Operation],
+    placements: set[ir.Operation],
+    fewest_shares: int = 0,
+    cached_rows: int = 0,
+    apart: bool = False,
 ) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run.
 
     placements: those of the ops that put parts where they belong, which are no kernel's.  fewest_shares: of sums of
     columns that rows groups are to make; 0: of none.  cached_rows: the fewest of a product whose group writes them to
-    caches itself; 0: none does.
+    caches itself; 0: none does.  apart: whether no ops that compute are put together.
     """
-    found = find_attentions(ops)
+    found = [] if apart else find_attentions(ops)
     homes: dict[ir.Operation, ir.Operation] = {}
     if cached_rows:
         found, homes = writes_by_products(found, ops, cached_rows)
@@ -105,7 +109,7 @@ def group_ops(
             kind, group = home.kind, home
         else:
             kind = root_kind(op)
-            group = _joinable(op, kind, sources, owner)
+            group = None if apart and kind == "rows" else _joinable(op, kind, sources, owner)
         if group is None:
             group = KernelGroup(kind, len(groups))
             groups.append(group)
@@ -114,6 +118,8 @@ def group_ops(
         group.ops.append(op)
         owner[op] = group
         add_needs(group, sources, groups)
+    if apart:
+        return in_order(groups)
     places = {op: number for number, op in enumerate(ops)}
     for part, group in by_part.items():
         group.copied |= shared & set(part.ops)

@@ -62,12 +62,14 @@ class OutlineKernels(Pass):
     """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
     most this many rows (0: never), which a GPU's block has room for in shared memory.  column_sums: have rows kernels
     make sums of columns in at least so many shares for each of a GPU's cores (0: never).  cached_rows: have products of
-    so many rows, which the target multiplies by warpgroups, write rows to caches that are their columns (0: never)."""
+    so many rows, which the target multiplies by warpgroups, write rows to caches that are their columns (0: never).
+    apart: make each op that computes a kernel of its own, and recompute none."""
 
     starts_from = (UNPLACED, NOT_OUTLINED)
     prologue_rows: int = 0
     column_sums: int = 0
     cached_rows: int = 0
+    apart: bool = False
 
     def run(self, module: ir.Module, target: object) -> None:
         kernels, cores = _Kernels(module), getattr(target, "cores", 0)
@@ -81,8 +83,9 @@ class OutlineKernels(Pass):
             compute_views(entry, loops)
             ops = operations(entry.regions[0].blocks[0])
             placements = {op for op in ops if is_placement(op)}
-            groups = group_ops(ops, placements, self.column_sums * cores, self.cached_rows if warpgroups else 0)
-            if self.prologue_rows:
+            cached = self.cached_rows if warpgroups else 0
+            groups = group_ops(ops, placements, self.column_sums * cores, cached, self.apart)
+            if self.prologue_rows and not self.apart:
                 groups = absorb_prologues(groups, self.prologue_rows, _room(target))
             _rebuild(entry, groups, kernels, placements)
 

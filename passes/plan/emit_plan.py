@@ -54,7 +54,7 @@ class EmitPlan(Pass):
             raise UserError("the plan is written down already: the pipeline has emit-plan twice")
         kernels = {symbol_of(k): k for k in kernel_functions(module)}
         others = functions_without_body(module)
-        called = Called(kernels | others, {})
+        called = Called(kernels | others, {}, {})
         buffers: dict[str, dict[str, Any]] = {}
         entries, making, forms = [], None, list[list[tuple[str, ...]]]()
         for kernel in kernels.values():
@@ -73,7 +73,7 @@ class EmitPlan(Pass):
             entry.erase()
         for group in [*others.values(), *(op for op in operations(module.body) if op.name == "shard.grid")]:
             group.erase()
-        facts = {name: _facts(kernel) for name, kernel in kernels.items()}
+        facts = {name: {**_facts(k), "elements": called.elements.get(name, [])} for name, k in kernels.items()}
         plan = {"buffers": list(buffers.values()), "entries": entries, "kernels": facts}
         plan |= {"making": making} if making else {}
         value, place = (json.dumps(json.dumps(content)) for content in (plan, forms))
@@ -146,7 +146,7 @@ def _uses_matrices(kernel: ir.Operation) -> bool:
 def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any]]) -> dict[str, Any]:
     symbol = symbol_of(entry)
     names: list[str] = []
-    ports: dict[str, dict[str, str]] = {"input": {}, "result": {}}
+    ports: dict[str, dict[str, str]] = {"input": {}, "result": {}, "report": {}}
     shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
     wholes, grows = (ir.DictAttr(entry.attributes[n]) if n in entry.attributes else {} for n in ("wholes", "grows"))
     packings = packing_facts(entry.attributes["packings"]) if "packings" in entry.attributes else {}
@@ -158,6 +158,7 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
         shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
         if kind in ports:
             ports[kind][name] = name = f"{symbol}/{kind}/{name}"
+            kind = "result" if kind == "report" else kind
         elif kind == MADE:
             name = f"{kind}/{name}"
         elif kind == "kept":
@@ -187,6 +188,7 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
         "repeatable": "repeatable" in entry.attributes,
         **({"grows": growing} if growing else {}),
         **({"bounds": list(map(_bound, entry.attributes["bounds"]))} if "bounds" in entry.attributes else {}),
+        **_reports(entry, ports["report"]),
         **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
@@ -198,6 +200,19 @@ def _bound(attribute: ir.Attribute) -> dict[str, Any]:
     part = {key: integers(fields[key]) for key in ("offsets", "sizes") if key in fields}
     first, last = (ir.IntegerAttr(fields[key]).value for key in ("first", "last"))
     return {"input": ir.StringAttr(fields["input"]).value, "first": first, "last": last, **part}
+
+
+def _reports(entry: ir.Operation, places: dict[str, str]) -> dict[str, Any]:
+    """What the entry's runs say.  places: of what its reports have, the buffers."""
+    if "reports" not in entry.attributes:
+        return {}
+    found = []
+    for each in entry.attributes["reports"]:
+        fields = ir.DictAttr(each)
+        words = {key: ir.StringAttr(fields[key]).value for key in ("kind", "form", "text")}
+        values = [places[name.partition(":")[2]] for name in strings(fields["values"])]
+        found.append({**words, "values": values, "loops": ir.IntegerAttr(fields["loops"]).value})
+    return {"reports": found}
 
 
 def _repeats(entry: ir.Operation) -> dict[str, Any]:

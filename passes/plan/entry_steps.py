@@ -28,10 +28,12 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Called:
-    """What entries call: functions by their names, and the bodies of loops."""
+    """What entries call: functions by their names, and the bodies of loops.  elements: gets what the arguments of each
+    kernel hold, such as "f32"."""
 
     functions: dict[str, ir.Operation]
     rounds: dict[str, Rounds]
+    elements: dict[str, list[str]]
 
     def steps(self, entry: ir.Operation, names: Sequence[Any]) -> list[Step]:
         """names: of the entry's arguments, the buffers."""
@@ -59,6 +61,7 @@ class Called:
         if LOOP in function.attributes:
             return self._loop(function, arguments)
         if "collective" not in function.attributes:
+            self.elements[callee_of(call)] = [str(value.type.element_type) for value in call.operands]
             return _launch(callee_of(call), function, arguments)
         return {
             "kind": "collective",

@@ -29,8 +29,8 @@ from lispgpt.runtime.plan.plan import Buffer, Plan
 from lispgpt.runtime.plan.steps import LARGEST
 from lispgpt.runtime.plan.work import Rates, Work
 
-FORMAT, VERSION, OLDEST = "lispgpt-artifact", 3, 2
-"""Version 3 has what is made of weights, of which those that read version 2 know nothing."""
+FORMAT, VERSION, OLDEST = "lispgpt-artifact", 4, 2
+"""Version 3 has what is made of weights, version 4 what runs say, of which those that read older ones know nothing."""
 
 COUNTS = ("max-new-tokens", "top-k", "seed")
 NUMBERS = ("temperature", "top-p", "min-p", "repeat-penalty", "presence-penalty", "frequency-penalty")
@@ -83,7 +83,9 @@ class Artifact:
         """The manifest as `save` writes it."""
         manifest = {
             "format": FORMAT,
-            "version": OLDEST if self.plan.making is None else VERSION,
+            "version": VERSION
+            if any(e.reports for e in self.plan.entries)
+            else OLDEST + (self.plan.making is not None),
             "target": self.target,
             "host": self.host,
             "precision": self.precision,
@@ -163,9 +165,18 @@ def load_artifact(path: Path) -> Artifact:
         precision=manifest.get("precision", EXACT),
         rates=rates,
         folder=None if manifest.get("folder") is None else FolderMap.from_json(manifest["folder"]),
+        sources=_sources(path),
         stored=stored,
         signature=read(SIGNATURE, b""),
     )
+
+
+def _sources(path: Path) -> dict[str, str]:
+    """The program that an artifact was made of, which messages quote; none where it has none that can be read."""
+    try:
+        return dict([read_source(path)])
+    except UserError:
+        return {}
 
 
 def read_source(path: Path) -> tuple[str, str]:

@@ -26,7 +26,9 @@ def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix:
         if again is not None:
             again = Repeats(again.most, names[again.more], {k: names[place] for k, place in again.kept.items()})
         grows = {names[place]: axis for place, axis in entry.grows.items()}
-        return replace(entry, inputs=inputs, results=results, steps=steps, repeats=again, grows=grows)
+        said = tuple(replace(report, values=tuple(names[v] for v in report.values)) for report in entry.reports)
+        made = replace(entry, inputs=inputs, results=results, steps=steps, repeats=again, grows=grows)
+        return replace(made, reports=said)
 
     buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in plan.buffers)
     return Plan(buffers, tuple(map(renamed, plan.entries)), None if plan.making is None else renamed(plan.making))

@@ -71,7 +71,8 @@ def check(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
                 contents.setdefault(argument.buffer, _Contents()).put(argument.offset, argument.end, number)
             elif argument.access == SCRATCH:
                 contents.setdefault(argument.buffer, _Contents()).spoil(argument.offset, argument.end)
-    for name, place in entry.results.items():
+    shown = {f"{report.kind} {report.form}": place for report in entry.reports for place in report.values}
+    for name, place in (*entry.results.items(), *shown.items()):
         whole = Argument(place, 0, buffers[place].nbytes, READ_WRITE)
         _read(contents.get(place), whole, f"result {name!r} of entry {entry.label}")
 

@@ -16,6 +16,7 @@ from lispgpt.runtime.plan.buffer import KINDS, buffer_from_json
 from lispgpt.runtime.plan.buffer import Buffer as Buffer
 from lispgpt.runtime.plan.input_bounds import InputBound
 from lispgpt.runtime.plan.loops import Loop, launches, leaves, step_from_json, to_json
+from lispgpt.runtime.plan.reports import Report
 from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
 
@@ -46,7 +47,7 @@ class Entry:
     inputs leaves results and states as they are, so that a row may stand twice to fill a batch or a chunk.
     remarks: what the compiler has to say of its launches.  repeats: whether one launch can be several runs.
     grows: the states that it writes at its rows' positions only, and which of their dimensions counts positions.
-    bounds: what inputs may be by which it reads or writes.
+    bounds: what inputs may be by which it reads or writes.  reports: what is said of each run.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Entry:
     repeats: Repeats | None = field(default=None, kw_only=True)
     grows: Mapping[str, int] = field(default_factory=dict, kw_only=True)
     bounds: tuple[InputBound, ...] = field(default=(), kw_only=True)
+    reports: tuple[Report, ...] = field(default=(), kw_only=True)
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
@@ -171,6 +173,9 @@ class Plan:
                 for name, place in ports.items():
                     if place not in buffers or buffers[place].kind != kind:
                         raise UserError(f"the artifact's plan is damaged: {kind} {name!r} of entry {entry.name!r}")
+            shapes = {name: b.shape for name, b in buffers.items() if b.kind == "result"}
+            if wrong := next((w for report in entry.reports if (w := report.problem(shapes))), None):
+                raise UserError(f"the artifact's plan is damaged: {wrong} in entry {entry.name!r}")
             if entry.repeats is not None:
                 _check_repeats(entry, entry.repeats, buffers)
             for name, axis in entry.grows.items():
@@ -240,6 +245,7 @@ def _entry_from_json(data: Mapping[str, Any], forms: Sequence[str]) -> Entry:
     given: dict[str, Any] = {"repeatable": repeatable, "remarks": remarks, "repeats": repeats}
     given["grows"] = {text(place): whole(axis) for place, axis in data.get("grows", {}).items()}
     given["bounds"] = tuple(map(InputBound.from_json, data.get("bounds", ())))
+    given["reports"] = tuple(map(Report.from_json, data.get("reports", ())))
     return Entry(text(data["name"]), sizes, inputs, results, steps, **given)
 
 

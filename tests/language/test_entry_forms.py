@@ -33,7 +33,7 @@ def test_conditions_on_tensors_are_element_by_element(text: str, right: Callable
 @pytest.mark.parametrize(
     "text,message,place",
     [
-        ('(do (print "%f" (at x 0 0)) x)', "prints nothing in an entry", '(print "%f" (at x 0 0))'),
+        ("(if (> (at x 0 0) 0.0) (print x) x)", "stands in an entry or in a step of `scan`", "(print x)"),
         ("(* x k)", r"\(cast k f32\) converts", "(* x k)"),
         ("(* k x)", r"\(cast k f32\) converts", "(* k x)"),
         ("(* (at k 0 0) x)", r"\(cast \(at k 0 0\) f32\) converts", "(* (at k 0 0) x)"),

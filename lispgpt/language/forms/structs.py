@@ -1,4 +1,4 @@
-"""`defstruct`, `new`, and printing through printf."""
+"""`defstruct`, `new`, and printing through printf in programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Builtin, Struct, describe, items_of
 from lispgpt.language.forms import calls, functions
-from lispgpt.language.forms.launches import Launches
 from lispgpt.language.ops import signatures
 from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
@@ -113,19 +112,8 @@ def string_pointer(evaluator: Evaluator, text: str, form: Form) -> ir.Value:
     return evaluator.builder.emit("llvm.mlir.addressof", [], [pointer], reference, form)
 
 
-@builtin("print", 1, None)
-def _print(evaluator: Evaluator, form: Form, text: Any, *arguments: Any) -> Any:
-    """`(print "format" a…)` or `(print ["format" a…])`, as C's printf has it; small numbers widen as in C.
-
-    In a program with a main: an entry of a model gives what is to be seen as a result, {:y y :seen x}.
-    """
-    return _print_format(evaluator, form, "print", "", text, *arguments)
-
-
-def _print_format(evaluator: Evaluator, form: Form, name: str, end: str, text: Any, *arguments: Any) -> Any:
-    if evaluator.states.of(Launches).in_entry:
-        message = f"`{name}` prints nothing in an entry; give what is to be seen as a result: {{:y y :seen x}}"
-        evaluator.site.fail(message, form)
+def print_format(evaluator: Evaluator, form: Form, name: str, end: str, text: Any = "", *arguments: Any) -> None:
+    """A call of printf with a format, behind which stands an end, and what it takes; name: of the form."""
     listed = items_of(text)
     if listed and not arguments:
         text, *arguments = listed  # type: ignore[assignment]
@@ -137,7 +125,6 @@ def _print_format(evaluator: Evaluator, form: Form, name: str, end: str, text: A
     printf = evaluator.states.of(Functions).get("printf") or functions.declare(evaluator, "printf", kind, form)
     values = [string_pointer(evaluator, a, form) if isinstance(a, str) else a for a in arguments]
     calls.call(evaluator, printf, [string_pointer(evaluator, text, form), *values], form)
-    return None
 
 
 _CONVERSION = re.compile(r"%([-+ #0']*(?:\*|\d*)(?:\.(?:\*|\d*))?)(?:hh|h|ll|l|j|z|t|L)?([a-zA-Z%])")
@@ -154,11 +141,6 @@ def _check_format(evaluator: Evaluator, text: str, given: int, form: Form) -> No
         evaluator.site.warn(f"{message}; the last are not printed", form)
 
 
-@builtin("println", 0, None)
-def _println(evaluator: Evaluator, form: Form, text: Any = "", *arguments: Any) -> Any:
-    return _print_format(evaluator, form, "println", "\n", text, *arguments)
-
-
 @builtin("print-i64", 1, 1)
 def _print_i64(evaluator: Evaluator, form: Form, value: Any) -> Any:
-    return _print(evaluator, form, "%ld", value)
+    return print_format(evaluator, form, "print-i64", "", "%ld", value)

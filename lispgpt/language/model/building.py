@@ -16,6 +16,7 @@ from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.index_checks import check_indices
+from lispgpt.language.model.reports import Reports
 from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Input, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -63,6 +64,8 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     now = model.building = Building(entry, sizes)
     launches = evaluator.states.of(Launches)
     launches.in_entry = True
+    reports = evaluator.states.of(Reports)
+    reports.start()
     for variable, argument in zip(held.values(), block.arguments, strict=True):
         variable.value, variable.updated = argument, False
     with evaluator.builder.at(block):
@@ -79,21 +82,25 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         value = evaluator.value_of(evaluator.body_in(block, entry.body, scope), entry.body[-1])
         with evaluator.builder.at(block):
             results = _results(evaluator, entry, value)
-        types = _drop_unused(held, block, list(results.values()))
+        shown = reports.results()
+        types = _drop_unused(held, block, [*results.values(), *shown.values()])
         grows = model.growing()
         kept = {n: v.value for n, v in held.items() if isinstance(v, State) or v.updated}
         with evaluator.builder.at(block):
-            evaluator.builder.emit("func.return", [*results.values(), *kept.values()], [], {}, entry.form)
+            returned = [*results.values(), *shown.values(), *kept.values()]
+            evaluator.builder.emit("func.return", returned, [], {}, entry.form)
         evaluator.states.of(GradientRules).settle()
     finally:
         model.building, launches.in_entry = None, False
         evaluator.states.of(Inputs).start([])
         for variable in held.values():
             variable.value = None
-    kind = ir.FunctionType.get(types, [value.type for value in (*results.values(), *kept.values())])
+    kind = ir.FunctionType.get(types, [value.type for value in returned])
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
     function.attributes["arguments"] = _strings(list(held))
-    function.attributes["results"] = _strings([*(f"result:{name}" for name in results), *kept])
+    function.attributes["results"] = _strings([*(f"result:{name}" for name in results), *shown, *kept])
+    if shown:
+        function.attributes["reports"] = reports.attribute()
     if BATCH in sizes and not entry.takes_rows:
         function.attributes["batched"] = ir.DenseI64ArrayAttr.get([_batched(model, entry, name) for name in held])
     if now.minds_padding or not now.accumulates:

@@ -16,6 +16,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Record, describe, items_of
 from lispgpt.language.forms import shapes, tensors
+from lispgpt.language.model.reports import Reports
 from lispgpt.language.reader.forms import Form
 
 OPTIONS = ("reverse", "while", "chunk")
@@ -104,8 +105,12 @@ class _Scan:
         place = evaluator.site.location(form)
         types = [builder.index, *(start.type for start in starts)]
         block = ir.Block.create_at_start(holder.regions[0], types, [place] * len(types))
+        reports = evaluator.states.of(Reports)
+        seen = reports.enter(block)
         with builder.at(block):
             new, kept = self._step(block)
+            own = len(kept)
+            kept += [value for report in seen for value in report.values]
             rooms = [block.add_argument(self._room(y), place) for y in kept]
             filled = [self._put(y, room, block.arguments[0]) for y, room in zip(kept, rooms, strict=True)]
             builder.emit("scf.yield", [*new, *filled], [], {}, form)
@@ -113,7 +118,9 @@ class _Scan:
         results = self._loop(block, starts)
         holder.erase()
         count = len(self.starts)
-        found = [self.state.of(results[:count]), self.y.of(results[len(starts) - len(kept) :]) if kept else None]
+        ys = results[len(starts) - len(kept) :]
+        reports.leave(evaluator, seen, ys[own:], form)
+        found = [self.state.of(results[:count]), self.y.of(ys[:own]) if own else None]
         return tuple(found if self.going is None else [*found, tensors.of_scalar(evaluator, results[count], form)])
 
     def _step(self, block: ir.Block) -> tuple[list[ir.Value], list[ir.Value]]:

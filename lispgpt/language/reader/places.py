@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.source import Source, Span
+from lispgpt.base.source import Source, Span, form_end
 from lispgpt.language.reader.forms import Form, show
 
 LONGEST_CHAIN = 12
@@ -32,7 +32,7 @@ def spans_of(location: str, sources: dict[str, Source]) -> list[Span]:
         source = sources.get(name.replace("\\\\", "\\"))
         if source is not None:
             start = source.offset(int(line), int(column))
-            spans.append(Span(source, start, _form_end(source.text, start)))
+            spans.append(Span(source, start, form_end(source.text, start)))
     return spans
 
 
@@ -77,16 +77,3 @@ def _text(span: Span) -> str:
 
 def _in_library(span: Span) -> bool:
     return span.source.name.startswith("lib/")
-
-
-def _form_end(text: str, start: int) -> int:
-    depth = 0
-    for position in range(start, min(len(text), start + 4000)):
-        character = text[position]
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        if depth <= 0 and (character in ")]}" or character.isspace()):
-            return position + 1 if character in ")]}" and depth == 0 else position
-    return min(len(text), start + 1) if depth else len(text)

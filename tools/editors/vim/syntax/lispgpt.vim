@@ -6,8 +6,8 @@ syntax keyword lispgptSpecial error extern extern-fn fn for generate gguf grid-s
 syntax keyword lispgptSpecial require-macros schedule splice state tensor thread-id unquote update! use-dialect vararg-call weights when
 syntax keyword lispgptConstant false nil true
 syntax keyword lispgptType bf16 f16 f32 f64 i1 i16 i32 i64 i8 index
-syntax keyword lispgptBuiltin != * + - -> -inf / : < <= = > >= abs added-rows all-weights at at-every-position batch batch-place cast ceil ceil-div concat configured cons contraction cos count devices
-syntax keyword lispgptBuiltin dim drawn drop dtype elementwise entry? erf every-position exp expm1 factors filter first floor fold get gradients in-place indices inf insert inserted int8 keys
+syntax keyword lispgptBuiltin != * + - -> -inf / : < <= = > >= abs added-rows all-weights assert at at-every-position batch batch-place cast ceil ceil-div concat configured cons contraction cos count
+syntax keyword lispgptBuiltin devices dim drawn drop dtype elementwise entry? erf every-position exp expm1 factors filter first floor fold get gradients in-place indices inf insert inserted int8 keys
 syntax keyword lispgptBuiltin known-state layered list list? log log1p log2 map max min mind-padding mod multiplied-as new not nth output pi pow print print-i64 println q4_0 q4_k q8_0 quot range rank
 syntax keyword lispgptBuiltin read-state recompute reduce reshape rest restrict-shapes results reverse round row-places? row-positions rsqrt scaled scan select shape shared sin slice spread sqrt
 syntax keyword lispgptBuiltin states-like stop-gradient str summed-as symbol take tanh tensor-type text-rows transpose type weight-dtype weight-shape whole whole-texts window without-window
