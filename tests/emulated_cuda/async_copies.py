@@ -50,7 +50,7 @@ class AsyncCopies:
         memory, source = self.places(operands[1], size, lanes)
         every = np.arange(size)
         unknown = self.watch_copies(shared, to, size, memory, source, counts, lanes)
-        found = self.spoil(memory[source[:, None] + every], unknown)
+        found = self.spoil(self.loaded(memory, np.uint8, source[:, None] + every, self.block[lanes]), unknown)
         found = np.where(every < counts[:, None], found, 0)
         self.copies.append(Copy(np.flatnonzero(lanes), self.groups[lanes], shared, to[:, None] + every, found))
 

@@ -32,8 +32,11 @@ class BulkBytes(BulkOps):
         if self.races:  # from now on nobody knows what is there
             self.shared[at : at + nbytes] = 0xFF
 
+        waited = self.before is None or self.waited[barrier[0]]
+        found = self.memory if waited else self.before
+
         def run() -> None:
-            self.shared[at : at + nbytes] = self.memory[first : first + nbytes]
+            self.shared[at : at + nbytes] = found[first : first + nbytes]
             if self.races and view:
                 self.races.counted(barrier, np.arange(at // 4, (at + nbytes) // 4), *view)
             self.progress.barriers[barrier].expected -= nbytes

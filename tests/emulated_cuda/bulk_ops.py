@@ -211,12 +211,14 @@ class BulkOps(ABC):
         if self.races:  # from now on nobody knows what is there
             self.shared[block * self.shared_bytes + start :][:nbytes] = 0xFF
 
+        found = self.memory if self.waited[block] or self.before is None else self.before
+
         def run() -> None:
             for reading in self.progress.readings:
                 meets = reading.block == block and reading.low < start + nbytes and start < reading.high
                 assert not meets, "a copy lands where a matrix instruction still reads"
             to = self._swizzled(start, nbytes, item, block)
-            values = self.memory.view(kind)[(places - self.global_base) // item]
+            values = found.view(kind)[(places - self.global_base) // item]
             self.shared.view(kind)[to // item] = np.where(inside, values, 0)
             if self.races and view:
                 self.races.counted((block, barrier), to // 4, *view)

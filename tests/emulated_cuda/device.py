@@ -48,6 +48,7 @@ class EmulatedCuda(HostMemory):
         used = sorted({a.buffer for step in entry.launches for a in step.arguments})
         memory = Memory([buffers[name] for name in used])
         addresses = dict(zip(used, memory.addresses, strict=True))
+        memory.begin()
         for step in entry.launches:
             text, name, facts = self._kernels[step.kernel]
             launch_step(text, replace(step, kernel=name), facts, memory, addresses, self.seed, self.watched)

@@ -20,8 +20,8 @@ def run_all(
     """All of an entry's results, those in bf16 as f32.  seed: of the order in which warpgroups take turns.  watched:
     whether races are looked for; see launch."""
     making = artifact.plan.making
-    launches = entry.launches if making is None else (*making.launches, *entry.launches)
-    used = {a.buffer for step in launches for a in step.arguments}
+    graphs = [entry.launches] if making is None else [making.launches, entry.launches]
+    used = {a.buffer for launches in graphs for step in launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0 if buffer.kind == "signals" else 0xFF, np.uint8) for buffer in buffers]
     for array, buffer in zip(arrays, buffers, strict=True):
@@ -32,8 +32,10 @@ def run_all(
     memory = Memory(arrays)
     addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
     text = artifact.code.decode()
-    for step in launches:
-        launch_step(text, step, artifact.kernels[step.kernel], memory, addresses, seed, watched)
+    for launches in graphs:
+        memory.begin()
+        for step in launches:
+            launch_step(text, step, artifact.kernels[step.kernel], memory, addresses, seed, watched)
     numbers = {buffer.name: number for number, buffer in enumerate(buffers)}
     return {name: _result(memory, numbers[place], buffers[numbers[place]]) for name, place in entry.results.items()}
 

@@ -26,6 +26,7 @@ class Memory:
     def __init__(self, arrays: Sequence[np.ndarray], guard: int = 256) -> None:
         self.addresses, end = [], GLOBAL_BASE + guard
         self.symbols: dict[str, int] = {}
+        self.before: np.ndarray | None = None
         for array in arrays:
             self.addresses.append(end)
             end += -(-array.nbytes // 256) * 256 + guard
@@ -51,8 +52,14 @@ class Memory:
                 free = np.ones(more.size, bool)
                 free[at - self.bytes.size :][: data.size] = False
                 self.bytes, self.free = np.concatenate([self.bytes, more]), np.concatenate([self.free, free])
+                if self.before is not None:
+                    self.before = np.concatenate([self.before, more])
                 self.symbols[constant.name] = GLOBAL_BASE + at
         return self.symbols
+
+    def begin(self) -> None:
+        """Launches begin that need not wait for each other: what is there now is what those may find that do not."""
+        self.before = self.bytes.copy()
 
     def broken(self) -> int:
         return int((self.bytes[self.free] != 0xA5).sum())
@@ -60,13 +67,13 @@ class Memory:
 
 def launch(
     kernel: Kernel, memory: Memory, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
-    dynamic_bytes: int = 0, seed: int = 0, watched: bool | None = None,
+    dynamic_bytes: int = 0, seed: int = 0, watched: bool | None = None, early: bool = False,
 ) -> None:  # fmt: skip
     """Run every block, as many side by side as there is room for; all where they wait for each other.
 
     watched: look for races, in an order of warps by the seed; AssertionError where there are some.  Unless something
     else is said, the first blocks of a kernel's first launch are watched,
-    but for kernels whose blocks wait for each other.
+    but for kernels whose blocks wait for each other.  early: whether it starts before what memory.begin began is done.
     """
     size, waits = kernel.threads * kernel.cluster, any(i.op.startswith("ld.relaxed") for i in kernel.body)
     first = watched is None and seed == 0 and _is_first(kernel)
@@ -80,7 +87,8 @@ def launch(
         blocks = range(start, prod(grid) if waits else min(start + together, prod(grid)))
 
         def threads(blocks: range = blocks, watch: bool = watch) -> Threads:
-            return Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watch, symbols)
+            return Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watch, symbols,
+                           before=memory.before if early else None)  # fmt: skip
 
         run_watched(threads, memory.bytes) if watch else threads().run()
         start = blocks.stop
@@ -99,5 +107,6 @@ def launch_step(
     """Run one step of a plan.  text: the artifact's PTX.  facts: of its kernel.  addresses: of buffers, by name."""
     starts = [addresses[a.buffer] + a.offset for a in step.arguments]
     maps = [MappedTensor(map_, starts[map_.argument] + map_.offset) for map_ in TensorMap.of(facts)]
-    launch(parse(text, step.kernel), memory, [*starts, *maps], step.grid, step.shared_bytes, seed, watched)
+    early = bool(facts.get("early_launch")) and not facts.get("persistent")
+    launch(parse(text, step.kernel), memory, [*starts, *maps], step.grid, step.shared_bytes, seed, watched, early)
     assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
+from emulated_cuda.early_launches import EarlyLaunches
 from emulated_cuda.ptx import Kernel
 from emulated_cuda.races import THREADS, WORD, Races
 from emulated_cuda.registers import SIGNED, UNSIGNED, names
@@ -14,7 +15,7 @@ GLOBAL_BASE = 1 << 20
 """Where global memory starts; what is below it is shared."""
 
 
-class MemoryOps(ABC):
+class MemoryOps(EarlyLaunches, ABC):
     """Instructions of Threads.  races: who watches them, where somebody does."""
 
     kernel: Kernel
@@ -114,8 +115,8 @@ class MemoryOps(ABC):
         memory, places = self.places(operands[1], size * len(registers), lanes)
         unknown = self.watch(memory, places, size * len(registers), lanes, False, self._exchanged(suffixes))
         self._words(suffixes, places, size * len(registers), lanes, "load")
-        words = memory.view(UNSIGNED[size * 8])
-        found = self.spoil(words[places[:, None] // size + np.arange(len(registers))], unknown)
+        index = places[:, None] // size + np.arange(len(registers))
+        found = self.spoil(self.loaded(memory, UNSIGNED[size * 8], index, self.block[lanes]), unknown)
         for i, register in enumerate(registers):
             values = np.ascontiguousarray(found[:, i])
             signed = suffixes[-1].startswith("s")
@@ -131,6 +132,7 @@ class MemoryOps(ABC):
         memory, places = self.places(operands[0], size * len(registers), lanes)
         self._watch_store(memory, places, size, lanes, suffixes, registers)
         self._words(suffixes, places, size * len(registers), lanes, "store")
+        self.check_stores(memory, lanes)
         words = memory.view(UNSIGNED[size * 8])
         if memory is self.shared:
             self.unfenced[places // 4] = np.flatnonzero(lanes) + 1

@@ -14,6 +14,7 @@ from emulated_cuda.block_barriers import BlockBarriers
 from emulated_cuda.bulk_bytes import BulkBytes
 from emulated_cuda.bulk_ops import MappedTensor, Progress
 from emulated_cuda.cluster_ops import ClusterOps
+from emulated_cuda.early_launches import EarlyLaunches
 from emulated_cuda.instructions import goes_on, parts, polls, together
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.memory_ops import GLOBAL_BASE, MemoryOps
@@ -32,7 +33,9 @@ MOST_WATCHED = 1 << 11
 """How many where races are looked for."""
 
 
-class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, Operations):
+class Threads(
+    WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, EarlyLaunches, Operations
+):
     """The threads of some blocks of a launch, by their numbers; of a cluster all, one after another.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
@@ -45,9 +48,11 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
         self, kernel: Kernel, memory: np.ndarray, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
         blocks: Sequence[int], dynamic_bytes: int = 0, seed: int = 0, watched: bool = False,
         symbols: Mapping[str, int] = MappingProxyType({}), spans: Spans | None = None,
+        before: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         """seed: of the order in which they take turns.  watched: whether races are looked for.  symbols: addresses of
-        the module's constants.  spans: what they may access of global memory, where that is known."""
+        the module's constants.  spans: what they may access of global memory, where that is known.  before: see
+        EarlyLaunches."""
         self.kernel, self.memory, self.blocks = kernel, memory, blocks
         self.count = len(blocks) * kernel.threads
         threads = np.arange(self.count)
@@ -81,6 +86,7 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
         self.polls = polls(kernel)
         self.begin_copies()
+        self.begin_early(before, len(blocks))
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
         self.passed = np.zeros(32 * len(blocks), np.int64)
@@ -256,7 +262,7 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
                 self.open_barriers()
         elif name == "fence":
             self.fence(suffixes, np.flatnonzero(taken))
-        elif name not in ("griddepcontrol", "nanosleep", "pragma", "prefetch", "setmaxnreg") and taken.any():
+        elif name not in ("nanosleep", "pragma", "prefetch", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
             if name == "mbarrier" and self.stuck.any():

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import seeded
+from compiled_models import Weights, compile_text, poison
+from emulated_cuda.device import EmulatedCuda
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.session import Session
 
 PROGRAM = """(require nn)
 (weights (x [1 96]) (table [64 96]) (w [64 96]))
@@ -51,3 +56,29 @@ def test_a_product_waits_for_a_matrix_that_another_kernel_makes(chip: str, tmp_p
 
     ahead = {entry.name: kinds_ahead(entry) for entry in artifact.plan.entries}
     assert ahead["constant"] == {"weight"} and ahead["computed"] <= {"weight"}
+
+
+LOOP = """(require nn)
+(require-dialect arith scf)
+(weights (x [6 12] f32))
+(entry f []
+  (let [first (+ 0.0 (square x))
+        kept (scf.for {:result (type first)} (: 1 index) (: 6 index) (: 1 index) first
+               (region (block [(: row index) (: kept (type first))]
+                 (scf.yield (insert (+ (slice kept [row 0] [nil 12])
+                                       (* 0.5 (slice kept [(- row (: 1 index)) 0] [nil 12])))
+                                    kept [row 0] [nil 12])))))]
+    {:kept kept}))
+"""
+
+
+def test_an_index_that_another_kernel_makes_is_waited_for(tmp_path: Path) -> None:
+    """The round that a loop's body is in comes from memory that a launch ahead of it writes."""
+    x = np.random.default_rng(seeded.fresh_seed()).standard_normal((6, 12)).astype(np.float32)
+    wanted = np.square(x.astype(np.float64))
+    for row in range(1, 6):
+        wanted[row] += 0.5 * wanted[row - 1]
+    artifact = compile_text(LOOP, tmp_path, target="cuda:sm_90")
+    with Session(artifact, EmulatedCuda(), Weights({"x": x})) as session:
+        poison(session)
+        np.testing.assert_allclose(session.run("f")["kept"], wanted, 1e-5)
