@@ -42,6 +42,13 @@ def check(folder: Folder, path: Path) -> None:
             assert case.accepts(text.tokens), f"{folder.name}: {text.tokens} is not {case.tokens}"
 
 
+def said(path: Path, prompt: list[int], number: int, target: str) -> lispgpt.Text:
+    with lispgpt.load(path, target=target) as model:
+        text = model.generate(prompt, max_new_tokens=number, greedy=True)
+        assert list(text) is not None
+    return text
+
+
 def say_something(path: Path, settings: dict | None = None) -> None:
     with lispgpt.load(path, settings=settings or {}) as model:
         list(model.generate([3], max_new_tokens=1, greedy=True))
@@ -67,6 +74,21 @@ def test_all_rows_of_a_text_take_long_factors_once_it_is_long(tmp_path: Path) ->
     found = lispgpt.evaluate(path, None, data, length=28)
     powers = whole[np.arange(28), tokens[1:]] - np.log(np.exp(whole[:28]).sum(1))
     assert found.loss == pytest.approx(-powers.mean(), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_groups_of_heads_begin_a_text_on_an_emulated_gpu(tmp_path: Path) -> None:
+    """Several workgroups write the same keys to the first place, which all have read and dropped."""
+    path = FOLDERS["llama-3-f32"].write(tmp_path / "model")
+    found = [said(path, [3], 2, target).tokens for target in ("cpu", "emulated:gfx1151")]
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_text_becomes_a_long_one_on_an_emulated_gpu(tmp_path: Path) -> None:
+    folder = FOLDERS["phi3-long-f32"]
+    case = folder.cases[1]
+    assert case.accepts(said(folder.write(tmp_path / "model"), case.prompt, 24, "emulated:gfx1151").tokens)
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
+from lispgpt.runtime.devices.amd_emulator.races import Order, Shadow
 from lispgpt.runtime.plan.artifact import Artifact
 
 pytestmark = pytest.mark.drawn
@@ -155,6 +159,23 @@ def test_what_is_right_goes_through(artifact: Artifact, name: str) -> None:
     if name in ("a copy", "halves in turn", "a load whose value is dropped"):
         np.testing.assert_array_equal(x, y)
     assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_is_read_ahead_of_like_stores_is_doubtful(apart: bool) -> None:
+    """Of two workgroups, whose loads are looked at once more with garbage; two lanes of a wave have lost a sum."""
+    order = Order(WAVE, THREADS // WAVE)
+    waves: Any = SimpleNamespace(n=4, groups=2, group=np.array([0, 0, 1, 1]), member=np.array([0, 1, 0, 1]))
+    order.start(waves)
+    shadow = Shadow(order, 4, "global memory", own=False)
+    shadow.excused = {}
+    at, yes = np.array([[3, 3]]), np.array([[True, True]])
+    threads = (np.array([0, 2]), np.array([5, 5])) if apart else (np.array([0, 0]), np.array([5, 6]))
+    shadow.load(at, *threads)
+    with nullcontext() if apart else pytest.raises(KernelFault, match="lane 5, writes what lane 6 has written"):
+        shadow.store(at, *threads, lambda: yes, lambda: yes)
+    assert (shadow.fault is not None) is apart
+    assert not apart or shadow.doubtful(shadow.excused, at, *threads).all()
 
 
 def test_a_user_hears_of_them(tmp_path: Path) -> None:

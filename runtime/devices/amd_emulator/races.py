@@ -8,6 +8,7 @@ read what they change.
 
 A load beside a store, such as one of a row past the last whose value a select drops, is no race where the launch leaves
 the same bits whatever the load finds: it is noted, and the launch run again with garbage in its place (see `machine`).
+So is one of what several workgroups then store alike, which would be a sum of theirs without atomics.
 """
 
 from __future__ import annotations
@@ -103,10 +104,14 @@ class Shadow:
         if kept is not None:
             after = self.written[at]
             if (lost := after != mine).any():
-                excused = kept() & ((self.was_read[at] < since) | (self.order.waves == 1))
-                lost &= ~excused | (((after ^ mine) & self.others != 0) & (changed is None))
+                same, apart = kept(), (after ^ mine) & self.others != 0
+                excused = same & ((self.was_read[at] < since) | (self.order.waves == 1))
+                lost &= ~excused | (apart & (changed is None))
                 if self.order.exchange:
                     lost &= (after ^ mine) & self.order.group == 0
+                if self.excused is not None and changed is not None and (read := lost & same & apart).any():
+                    self._excuse(self._race(after, mine, read, "writes", "written"), at[read], after[read])
+                    lost &= ~read
                 if lost.any():
                     raise self._race(after, mine, lost, "writes", "written")
 
@@ -154,11 +159,18 @@ class Shadow:
         fault = self._race(marks, mine, bad, does, did)
         if self.excused is None or (does, did) == ("writes", "written"):
             raise fault
-        self.fault = self.fault or fault
         mine, since = np.broadcast_to(mine, bad.shape), np.broadcast_to(since, bad.shape)
-        stores, firsts = (marks[bad], np.full(int(bad.sum()), NEVER)) if does == "reads" else (mine[bad], since[bad])
-        for place, store, first in zip(at[bad].tolist(), stores.tolist(), firsts.tolist(), strict=True):
-            self.excused.setdefault(place, []).append((store, first))
+        if does == "reads":
+            self._excuse(fault, at[bad], marks[bad])
+        else:
+            self._excuse(fault, at[bad], mine[bad], since[bad])
+
+    def _excuse(self, fault: KernelFault, at: np.ndarray, stores: np.ndarray, firsts: np.ndarray | None = None) -> None:
+        """Note stores beside which something is loaded: a fault, unless what the loads find changes nothing."""
+        self.fault = self.fault or fault
+        starts = [NEVER] * len(at) if firsts is None else firsts.tolist()
+        for place, store, first in zip(at.tolist(), stores.tolist(), starts, strict=True):
+            self.excused.setdefault(place, []).append((store, first))  # type: ignore[union-attr]
 
     def doubtful(
         self, known: dict[int, list[tuple[int, int]]], at: np.ndarray, wave: np.ndarray, lane: np.ndarray
