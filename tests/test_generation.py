@@ -21,6 +21,7 @@ from lispgpt.runtime.decoding import chunk_sizes
 from lispgpt.runtime.generate import Generator
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("format", ["llmc", "huggingface"])
 @pytest.mark.parametrize("model", recorded.gpt2_models(), ids=lambda m: m.name)
 def test_greedy_tokens_are_those_of_transformers(

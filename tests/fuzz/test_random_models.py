@@ -10,9 +10,9 @@ from fuzz.shrink import shrink
 from fuzz.typed.builder import generate
 from fuzz.typed.smaller import smaller
 
-COUNTS = {"cpu": 48, "checked": 16, "cuda:sm_90a": 8, "rocm:gfx942": 6, "rocm:gfx1151": 6, "rocm:gfx1201": 6}
-TYPED_COUNTS = {"cpu": 24, "checked": 8, "cuda:sm_90a": 8, "rocm:gfx942": 8, "rocm:gfx1151": 8, "rocm:gfx1201": 8}
-WIDE_COUNTS = {"cpu": 12, "checked": 4, "cuda:sm_90a": 4, "rocm:gfx942": 2, "rocm:gfx1151": 2, "rocm:gfx1201": 2}
+COUNTS = {"cpu": 24, "checked": 8, "cuda:sm_90a": 6, "rocm:gfx942": 6, "rocm:gfx1151": 6, "rocm:gfx1201": 6}
+TYPED_COUNTS = {"cpu": 12, "checked": 4, "cuda:sm_90a": 4, "rocm:gfx942": 4, "rocm:gfx1151": 4, "rocm:gfx1201": 4}
+WIDE_COUNTS = {"cpu": 8, "checked": 2, "cuda:sm_90a": 4, "rocm:gfx942": 2, "rocm:gfx1151": 2, "rocm:gfx1201": 2}
 MUTATED_COUNTS = {"cpu": 8, "cuda:sm_90a": 3, "rocm:gfx1151": 3}
 ROUNDS_COUNTS = {"cpu": 8, "checked": 2, "cuda:sm_90a": 2, "rocm:gfx1151": 2}
 BY_GENERATOR = {

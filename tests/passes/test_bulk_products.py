@@ -99,6 +99,7 @@ def close(found: np.ndarray, wanted: np.ndarray, error: float) -> bool:
     return found.shape == wanted.shape and bool(np.linalg.norm(found - wanted) <= error * np.linalg.norm(wanted))
 
 
+@pytest.mark.drawn
 @pytest.mark.usefixtures("few_cores")
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_products_equal_float64(name: str, options: str, tmp_path: Path) -> None:
@@ -115,6 +116,7 @@ def _check_product(artifact: Artifact, name: str, watched: bool) -> None:
     assert close(found["out"], wanted, 3e-5), f"turns of seed {seed}"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -131,6 +133,7 @@ def test_one_warpgroup_makes_a_tile(name: str, options: str, tmp_path: Path, mon
     _check_product(artifact, name, watched=name == "forward")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("options", (WIDE, SPLIT, ONE, ONE_SPLIT))
 def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A bias, an activation and a residual sum, results of two dtypes."""
@@ -150,6 +153,7 @@ def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path, reque
     assert close(found["wide"], wanted, 3e-5) and close(found["narrow"], wanted, 4e-3), f"turns of seed {seed}"
 
 
+@pytest.mark.drawn
 @pytest.mark.usefixtures("few_cores")
 @pytest.mark.parametrize(("cores", "outputs", "used"), [(10, 128, 10), (6, 256, 6), (16, 128, 16), (14, 128, 12)])
 def test_blocks_share_the_steps_of_few_tiles(
