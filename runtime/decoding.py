@@ -12,6 +12,7 @@ that are run by their names:
                        i32 [1 4], ends with the bits of the token's log-probability
     `verify-draft`     `next`, i32 [n], and `report`, i32 [n 3], after each of n positions
     `all-logits`       `logits`, f32 [n columns], after each of n positions
+    `hidden-states`    `hidden`, f32 [n width], what the head takes of each of n positions
     `score-tokens`     with a third input `targets`, i32 [1 n]: `losses`, f32 [n], and `next`
 
 `next` is the most probable token or one drawn by the settings, or no token where the best logit is no number.  What
@@ -38,7 +39,7 @@ from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
 PREFILL, GREEDY, DRAWN, ADJUSTED = "prefill", "decode-greedy", "decode-drawn", "decode-adjusted"
-VERIFY, SCORE, ALL_LOGITS = "verify-draft", "score-tokens", "all-logits"
+VERIFY, SCORE, ALL_LOGITS, HIDDEN = "verify-draft", "score-tokens", "all-logits", "hidden-states"
 SAMPLING = "sampling"
 MOST_PROBABLE = Weighted(1.0, 1, None, 0)
 """What a device draws by where it is to take the most probable token."""

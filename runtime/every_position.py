@@ -1,4 +1,4 @@
-"""The logits of every position of a text, by an entry that takes in some at once."""
+"""What a model says of every position of a text, by an entry that takes in some at once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def rows_for(count: int, context: int) -> int:
     return min(next((rows for rows in ROWS if rows >= count), ROWS[-1]), context)
 
 
-def every_logits(session: Session, entry: Entry, tokens: np.ndarray, vocab: int) -> np.ndarray:
-    """What follows each of i32 [n] tokens, f32 [n vocab]; the entry's states are then nobody's."""
+def every_row(session: Session, entry: Entry, name: str, tokens: np.ndarray) -> np.ndarray:
+    """What a result of an entry says of each of i32 [n] tokens, f32 [n columns]; its states are then nobody's."""
     session.holder, rows, found = None, entry.sizes["length"], []
     if not entry.repeatable:
         session.forget([entry])
@@ -27,5 +27,12 @@ def every_logits(session: Session, entry: Entry, tokens: np.ndarray, vocab: int)
     for start in range(0, tokens.size, rows):
         part = tokens[start : start + rows]
         session.start(entry, dict(zip(entry.inputs, padded(part, start, rows), strict=True)))
-        found.append(session.result(entry, "logits")[-len(part) :, :vocab])
+        found.append(session.result(entry, name)[-len(part) :])
     return np.concatenate(found)
+
+
+def pooled(rows: np.ndarray, pooling: str) -> np.ndarray:
+    """The last of f32 [n columns] rows or their mean, f32 [columns], at length 1 (or 0)."""
+    found = (rows[-1] if pooling == "last" else rows.mean(axis=0, dtype=np.float64)).astype(np.float64)
+    length = float(np.sqrt(np.square(found).sum()))
+    return (found / length if length else found).astype(np.float32)

@@ -109,6 +109,29 @@ def test_logits_are_those_of_every_position(made: Path) -> None:
                 model.logits(wrong)
 
 
+def test_embeddings_are_what_the_head_takes(made: Path) -> None:
+    """The head's products with them are the logits, but for the length that they are brought to."""
+    tokens = [5, 9, 200, 17, 3, 3, 250, 1, 0, 7, 8, 9, 10, 11, 12, 13, 14, 15, 299]
+    with lispgpt.load(GPT2, made / "small.bin") as model:
+        assert model.session.checkpoint is not None
+        head = np.empty(model.session.checkpoint.info("wte").shape, np.float32)
+        model.session.checkpoint.read_into("wte", head, "f32")
+        head = head[:300]
+        logits, found = model.logits(tokens), model.embedding(tokens)
+        assert np.linalg.norm(found) == pytest.approx(1, abs=1e-6)
+        length = logits[-1] @ (head @ found) / np.square(head @ found).sum()
+        np.testing.assert_allclose(length * (head @ found), logits[-1], atol=2e-3 * abs(logits).max())
+        mean = model.embedding(tokens, "mean")
+        wanted = logits.mean(axis=0)
+        length = wanted @ (head @ mean) / np.square(head @ mean).sum()
+        np.testing.assert_allclose(length * (head @ mean), wanted, atol=2e-3 * abs(logits).max())
+        for wrong in ([], [300], [1] * 21):
+            with pytest.raises(lispgpt.UserError, match="embeddings are of 1 to 20 tokens"):
+                model.embedding(wrong)
+        with pytest.raises(lispgpt.UserError, match="pooling"):
+            model.embedding(tokens, "median")
+
+
 def test_programs_that_generate_and_that_train_have_the_same_losses(made: Path) -> None:
     (made / "data.txt").write_text("Once upon a time, a harbour was full of ships; then it was not. " * 3)
     data, settings = [made / "data.txt"], {"weight-type": "bf16"}

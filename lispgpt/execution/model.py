@@ -19,9 +19,19 @@ from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.collectives.peers import Peers
-from lispgpt.runtime.decoding import ALL_LOGITS, GREEDY, PREFILL, VERIFY, can_decode, choice_of, intake_sizes, runs_on
+from lispgpt.runtime.decoding import (
+    ALL_LOGITS,
+    GREEDY,
+    HIDDEN,
+    PREFILL,
+    VERIFY,
+    can_decode,
+    choice_of,
+    intake_sizes,
+    runs_on,
+)
 from lispgpt.runtime.devices import room
-from lispgpt.runtime.every_position import every_logits, rows_for
+from lispgpt.runtime.every_position import every_row, pooled, rows_for
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.near_ties import NearTies
 from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
@@ -142,15 +152,35 @@ class Model:
 
     def logits(self, tokens: str | Sequence[int]) -> np.ndarray:
         """What the model says of the token after each of these, f32 [tokens, vocabulary]."""
-        given = np.array([self.prompt(tokens)], np.int32)
-        context, vocab = (int(self.artifact.config[name]) for name in ("context", "vocab"))
-        if not 0 < given.size <= context or not 0 <= given.min() <= given.max() < vocab:
-            raise UserError(f"logits are of 1 to {context} tokens, each from 0 to {vocab - 1}")
-        entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=rows_for(given.size, context))
+        given = self._within(self.prompt(tokens), "logits")
+        entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=self._rows(given.size))
         if not entry.repeatable:
             entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=given.size)
         with self.session.alone():
-            return every_logits(self.session, entry, given[0], vocab)
+            return every_row(self.session, entry, "logits", given)[:, : int(self.artifact.config["vocab"])]
+
+    def embedding(self, text: str | Sequence[int], pooling: str = "last") -> np.ndarray:
+        """What the model makes of a text, f32 [width] of length 1: what its head takes at the last position, or, with
+        pooling "mean", at all on average.  UserError for no text, and for one that is longer than the context."""
+        if pooling not in ("last", "mean"):
+            raise UserError(f'pooling is "last" or "mean", not {pooling!r}')
+        given = self._within(self.prompt(text), "embeddings")
+        entry = self.entry(HIDDEN, "embeddings", batch=1, length=self._rows(given.size))
+        if not entry.repeatable:
+            entry = self.entry(HIDDEN, "embeddings", batch=1, length=1)
+        with self.session.alone():
+            return pooled(every_row(self.session, entry, "hidden", given), pooling)
+
+    def _within(self, tokens: Sequence[int], what: str) -> np.ndarray:
+        """Tokens of a text that fits into the context, i32 [n]; UserError for others."""
+        given = np.array(tokens, np.int32)
+        context, vocab = (int(self.artifact.config[name]) for name in ("context", "vocab"))
+        if not 0 < given.size <= context or not 0 <= given.min() <= given.max() < vocab:
+            raise UserError(f"{what} are of 1 to {context} tokens, each from 0 to {vocab - 1}")
+        return given
+
+    def _rows(self, count: int) -> int:
+        return rows_for(count, int(self.artifact.config["context"]))
 
     @property
     def session(self) -> Session:

@@ -13,6 +13,8 @@
 ;   verify-draft  [tokens positions]             `next` and `report` after each of the positions: what a draft is
 ;                                                checked by
 ;   all-logits    [tokens positions]             `logits` after each of the positions
+;   hidden-states [tokens positions]             `hidden`: what the model's last product, with the head, takes of each of
+;                                                the positions: its embeddings
 ;   score-tokens  [tokens positions targets]     `losses`: how improbable each target is, and `next`, for each position
 ;
 ; Where steps can follow each other without the host, a step leaves its tokens and the positions after its own in its
@@ -73,6 +75,14 @@
                   " positions: it should take those of the last ones by (last x) of nn")))
     [logits (configured "vocab" columns)]))
 
+; What the head takes of each position, [rows width]
+(defn hidden-states-of [model tokens positions]
+  (let [found (last-multiplied (fn [] (every-logits model tokens positions)))]
+    (if (= (dim found 0) (* (dim tokens 0) (dim tokens 1)))
+      found
+      (error (str "hidden states of every position are wanted here, and the head takes " (type found)
+                  ": it should be a product by `linear` or `matmul-transposed` of nn")))))
+
 ; logits [rows columns], targets [rows] -> -ln(softmax(logits) at the target), [rows]
 (defn losses-of [logits targets vocab]
   (let [[rows _] (shape logits)
@@ -111,6 +121,8 @@
       {:next next :report report}))
   (entry all-logits [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
     {:logits (first (every-logits model tokens positions))})
+  (entry hidden-states [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
+    {:hidden (hidden-states-of model tokens positions)})
   (entry score-tokens [(tokens [batch length] i32) (positions [batch length] i32) (targets [batch length] i32)] {:shapes []}
     (let [[logits vocab] (every-logits model tokens positions)
           targets (reshape targets [(dim logits 0)])]

@@ -21,6 +21,7 @@ from lispgpt.api import UserError
 from lispgpt.serve import requests
 from lispgpt.serve.answers import Answers
 from lispgpt.serve.choices import choices_of, conversation
+from lispgpt.serve.embeddings import Embeddings
 from lispgpt.serve.events import Events, left
 from lispgpt.serve.guard import Guard
 from lispgpt.serve.metrics import metrics
@@ -156,10 +157,13 @@ class _Server:
         return {"id": name, "object": "model", "created": self._models.created, "owned_by": "lispgpt"}
 
     async def embeddings(self, request: Request) -> Response:
+        """{"model", "input", "encoding_format", "pooling"} -> a vector of length 1 of each input"""
         body = requests.Body(await _body(request))
-        requests.prompts(body.get("input"), "input")
-        async with self._using(body):
-            raise BadRequest("this model gives the tokens that follow a text, and no embeddings of it", "model")
+        asked = Embeddings(body)
+        async with self._using(body) as served:
+            found, count = await asyncio.to_thread(asked.of, served.model)
+            usage = {"prompt_tokens": count, "total_tokens": count}
+            return JSONResponse({"object": "list", "model": served.name, "data": found, "usage": usage})
 
     async def tokenize(self, request: Request) -> Response:
         """{"model", "prompt"} or {"model", "messages"} -> {"tokens", "count", "max_model_len"}"""

@@ -92,6 +92,13 @@ class Body:
             raise BadRequest(f"{name} is a text of at most {most:,} characters", name)
         return value
 
+    def one_of(self, name: str, known: tuple[str, ...]) -> str:
+        """One of some words, of which the first is meant where nothing is said."""
+        value = known[0] if self.get(name) is None else self.get(name)
+        if value not in known:
+            raise BadRequest(f"{name} is one of {', '.join(known)}", name)
+        return str(value)
+
     def object(self, name: str) -> dict[str, Any]:
         value = self.get(name)
         if value is not None and not isinstance(value, dict):

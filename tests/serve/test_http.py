@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import seeded
 from serve.conftest import Running, running, served
@@ -139,6 +141,21 @@ def test_a_tool_that_has_to_be_called_is(server: Running) -> None:
     assert server.client.chat(after, tools=[WEATHER], max_tokens=3)["choices"][0]["message"]["content"]
 
 
+def test_embeddings_are_the_models(server: Running, model: lispgpt.Model) -> None:
+    texts = ["It is a truth", "She was"]
+    found = server.client.ask("/v1/embeddings", {"model": "austen", "input": texts}).json
+    vectors = np.array([each["embedding"] for each in found["data"]], np.float32)
+    assert [each["index"] for each in found["data"]] == [0, 1] and found["usage"]["prompt_tokens"] == 6
+    assert np.array_equal(vectors, [model.embedding(text) for text in texts])
+    coded = server.client.ask(
+        "/v1/embeddings", {"input": texts[1], "encoding_format": "base64", "pooling": "mean"}
+    ).json
+    (each,) = coded["data"]
+    assert (
+        np.frombuffer(base64.b64decode(each["embedding"]), "<f4").tolist() == model.embedding(texts[1], "mean").tolist()
+    )
+
+
 def test_tokens_models_health_and_metrics(server: Running, model: lispgpt.Model) -> None:
     client = server.client
     assert client.ask("/v1/models").json["data"][0]["id"] == "austen" == client.ask("/v1/models/austen").json["id"]
@@ -193,7 +210,10 @@ def test_tokens_models_health_and_metrics(server: Running, model: lispgpt.Model)
         (TEXT, {"prompt": "x", "logit_bias": {"5000": 1}}, "no token 5000"),
         (TEXT, {"prompt": "x", "model": "nobody"}, "no such model"),
         (TEXT, {"prompt": "x", "suffix": "y"}, "suffix"),
-        ("/v1/embeddings", {"input": "x"}, "no embeddings"),
+        ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, "encoding_format is one of float, base64"),
+        ("/v1/embeddings", {"input": "x", "pooling": ["last"]}, "pooling is one of last, mean"),
+        ("/v1/embeddings", {"input": "x", "dimensions": 7}, "as it is wide"),
+        ("/v1/embeddings", {"input": "word " * 5000}, "1 to 256 tokens"),
         ("/v1/nothing", {}, "nothing here"),
     ],
 )

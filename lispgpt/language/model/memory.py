@@ -300,3 +300,22 @@ def _at_every_position(evaluator: Evaluator, form: Form, body: Any) -> Any:
         return evaluator.call(body, [], form)
     finally:
         now.every_position = before
+
+
+@builtin("multiplied", 1, 1)
+def _multiplied(evaluator: Evaluator, form: Form, x: Any) -> Any:
+    """`(multiplied x)`: x, which a product with a weight takes: see `last-multiplied`."""
+    now = evaluator.states.of(Model).building
+    if now is not None:
+        now.multiplied = x
+    return x
+
+
+@builtin("last-multiplied", 1, 1)
+def _last_multiplied(evaluator: Evaluator, form: Form, body: Any) -> Any:
+    """`(last-multiplied (fn [] …))`: what the last product with a weight takes that the function makes; nil where there
+    is none.  Of a model that gives logits these are its hidden states."""
+    now = building(evaluator, form, "last-multiplied")
+    now.multiplied = None
+    evaluator.call(body, [], form)
+    return now.multiplied

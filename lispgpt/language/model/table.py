@@ -109,7 +109,8 @@ class Building:
     accumulates: whether it has changed a state or weight by more than writing rows at their positions.  placed,
     written: states that it has written in that way, and in another.  minds_padding:
     whether it has asked which rows are real.  every_position: whether what a model says of a sequence's last position
-    is wanted of all.  whole: the whole texts that are looked at, if any are.
+    is wanted of all.  whole: the whole texts that are looked at, if any are.  multiplied: what the newest product with
+    a weight takes.
     """
 
     entry: Entry
@@ -122,6 +123,7 @@ class Building:
     minds_padding: bool = False
     every_position: bool = False
     whole: WholeTexts | None = None
+    multiplied: Any = None
 
     @contextmanager
     def as_it_was(self, before: Building) -> Iterator[None]:
