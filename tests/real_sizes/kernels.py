@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -62,7 +62,8 @@ def distinct(artifact: Artifact, text: str) -> Iterator[tuple[str, Group]]:
     for group in _groups(artifact):
         launch = group.main
         body = bodies.get(launch.kernel, launch.kernel)
-        facts = (artifact.target, body, launch.grid, launch.block, [a.nbytes for a in launch.arguments])
+        sizes = [a.nbytes for a in launch.arguments]
+        facts = (artifact.target, artifact.precision, body, launch.grid, launch.block, sizes)
         key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
         if key not in seen:
             seen.add(key)
@@ -78,6 +79,23 @@ def _groups(artifact: Artifact) -> Iterator[Group]:
             else:
                 yield Group(number, (*before, launch))
                 before = []
+
+
+def chosen(kernels: Mapping[str, Group], few: int, seed: int) -> list[str]:
+    """A few of the keys, drawn by a seed: half of them of different kinds, the commonest first, the others of any."""
+    random = np.random.default_rng(seed)
+    drawn = [list(kernels)[n] for n in random.permutation(len(kernels))]
+    kinds: dict[str, list[str]] = {}
+    for key in drawn:
+        kinds.setdefault(kind_of(kernels[key].main.kernel), []).append(key)
+    common = sorted(kinds.values(), key=len, reverse=True)
+    first = [keys[0] for keys in common[: -(-few // 2)]]
+    return [*first, *(key for key in drawn if key not in first)][:few]
+
+
+def kind_of(kernel: str) -> str:
+    """What a kernel does, from its name: without its sizes and what tells it from others of the same."""
+    return re.sub(r"\d*$", "", re.sub(r"_\d+(x\d+)*(?=_|$)", "", kernel))
 
 
 def _bodies(text: str) -> dict[str, str]:
@@ -122,6 +140,10 @@ class Artifacts:
         with self.context:
             self.module = ir.Module.parse(self.text[self.text.index("\n") :])
             self.functions = {symbol_of(f): f for f in kernel_functions(self.module)}
+
+    def has_reference(self, group: Group) -> bool:
+        """Whether what a kernel computes is known without the CPU's."""
+        return group.main.kernel in self.functions
 
     def run(self, key: str, group: Group) -> Found:
         """Execute some blocks of a kernel, and compare what they write."""

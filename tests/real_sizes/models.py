@@ -22,8 +22,10 @@ NAMES = {
     "head_width": "head-width", "tied": "tied-head", "experts": "experts", "used": "top", "window": "window",
     "state": "states",
 }  # fmt: skip
-PLAIN, TRAINED = {"gpt2": "gpt2.lisp"}, "gpt2_train.lisp"
-"""Programs of kinds that are not named after their file, and the one that is trained."""
+PLAIN = {"gpt2": "gpt2.lisp"}
+"""Programs of kinds that are not named after their file."""
+GENERATED, TRAINED = "(generate logits {:temperature 0.8 :top-k 50})", "(require training)\n(training logits)"
+"""What a program is given to generate, where it does not say so itself, and to be trained."""
 ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "two": {"entries": ("decode-greedy",), "batch": 2},
     "eight": {"entries": ("decode-greedy",), "batch": 8},
@@ -32,8 +34,8 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "prompt": {"entries": ("prefill",), "longest": 512},
     "training": {"entries": ("train",), "sizes": ({"batch": 4, "length": 128},)},
 }
-"""What is compiled of a model.  Steps of several sequences come with the step of one, prompts in chunks of all sizes,
-and the training step is that of gpt2_train.lisp at the model's sizes."""
+"""What is compiled of a model.  Steps of several sequences come with the step of one, and prompts in chunks of all
+sizes."""
 WEIGHTS = ("bf16", "int8", "q8_0", "q4_0", "q4_k")
 
 
@@ -82,22 +84,20 @@ class Case:
     def request(self, folder: Path) -> Request:
         """folder: where a program may be written."""
         size = sizes()[self.model]
-        source = PROGRAMS / TRAINED if self.entry == "training" else _source(size["kind"])
+        source = _source(size["kind"])
         text = source.read_text(encoding="utf-8")
         known = _settings(source)
         given = {NAMES[key]: value for key, value in size.items() if key in NAMES and NAMES[key] in known}
-        if self.entry == "training":
-            given |= {"heads": size["width"] // size["head_width"]}
         if not given.get("heads", 1):
             given = {name: value for name, value in given.items() if not name.endswith(("heads", "head-width"))}
         given |= {"layers": LAYERS, "context": CONTEXT}
         given |= {"weight-type": self.weights} if "weight-type" in known else {}
         if "kind" in known and "(kind" not in text:
             given |= {"kind": size["kind"]} if f'"{size["kind"]}"' in text else {}
-        program = source
-        if "(generate" not in text:
-            program = folder / f"{source.stem}.lisp"
-            program.write_text(f'(require "{source}")\n(generate logits {{:temperature 0.8 :top-k 50}})\n')
+        more = [TRAINED] if self.entry == "training" else [GENERATED] if "(generate" not in text else []
+        program = folder / f"{source.stem}.lisp" if more else source
+        if more:
+            program.write_text(f'(require "{source}")\n{more[0]}\n')
         return Request(program, self.target, given, precision=self.precision, **ENTRIES[self.entry])
 
     def compiled(self, folder: Path) -> tuple[Artifact, str]:

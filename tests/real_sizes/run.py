@@ -1,11 +1,15 @@
 """Kernels at the sizes of known models: compiled, some blocks of each executed, and compared with float64.
 
     python tests/real_sizes/run.py [--models M…] [--targets T…] [--entries E…] [--weights W…] [--precisions P…]
-                                   [--part I/N] [--shuffle] [--seed S] [--seconds N] [--minutes N] [--to FILE]
+                                   [--part I/N] [--shuffle] [--few N] [--seed S] [--seconds N] [--minutes N] [--to FILE]
     python tests/real_sizes/run.py --table FILE…
 
 Each kernel, by its text and sizes, runs once; FILE has a line of JSON for each, and what is in it is not run again.  At
 the end a table in Markdown says how many there were of each outcome.
+
+With --shuffle every class, which is a target, an entry, weights and a precision, has a model before any has a second
+one, and with --few N no more than N kernels of a model are run, of different kinds first: what is left of them is run
+without it.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -26,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from real_sizes.kernels import Artifacts, Found, distinct
+from real_sizes.kernels import Artifacts, Found, chosen, distinct
 from real_sizes.models import ENTRIES, WEIGHTS, Case, sizes
 from real_sizes.table import BAD, table
 
@@ -34,33 +38,38 @@ from lispgpt.base.errors import UserError
 
 TARGETS = ("rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201", "cuda:sm_80", "cuda:sm_90a", "cpu")
 PRECISIONS = ("exact", "fast")
-BEGUN = "begun"
+BEGUN, PART, DONE, REFUSED = "begun", "part", "done", "refused"
+"""What comes of a case: PART where there are more kernels of it."""
 
 
 def main() -> int:
-    options = _options()
+    options = _options(sys.argv[1:])
     if options.table:
         print(table([each for path in options.table for each in _read(path)]))
         return 0
     known = _read(options.to)
     keys, end = {each["key"] for each in known}, time.monotonic() + 60 * options.minutes
+    refused = {each["case"] for each in known if each["how"] == REFUSED}
     with options.to.open("a") as file, tempfile.TemporaryDirectory() as folder:
 
         def tell(found: Found) -> None:
             print(json.dumps(asdict(found)), file=file, flush=True)
             known.append(asdict(found))
+            if found.how == REFUSED:
+                refused.add(found.case)
             if found.how in BAD:
                 print(f"{found.case}: {found.kernel}: {found.how}: {found.detail}", flush=True)
 
-        for name, began in _unfinished(known).items():
+        for name, began in unfinished(known).items():
             if began > 1:
                 tell(Found(name, "?", "", "failed", "the process that ran it ended twice"))
-                tell(Found(name, "", "", "done"))
-        done = {each["case"] for each in known if each["how"] == "done"}
-        for case in _cases(options):
+                tell(Found(name, "", "", DONE))
+        ends = {DONE, PART} if options.few else {DONE}
+        done = {each["case"] for each in known if each["how"] in ends}
+        for case in cases_of(sys.argv[1:], refused):
             if str(case) not in done and time.monotonic() < end:
                 tell(Found(str(case), "", "", BEGUN))
-                for found in outcomes(case, Path(folder), options.seed, keys, options.seconds):
+                for found in outcomes(case, Path(folder), options.seed, keys, options.seconds, options.few):
                     tell(found)
     print(table(known))
     return any(each["how"] in BAD for each in known)
@@ -70,54 +79,72 @@ def _read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _unfinished(known: list[dict[str, Any]]) -> dict[str, int]:
-    """How often cases have begun that have not ended."""
-    done = {each["case"] for each in known if each["how"] == "done"}
-    return Counter(each["case"] for each in known if each["how"] == BEGUN and each["case"] not in done)
+def unfinished(known: list[dict[str, Any]]) -> dict[str, int]:
+    """How often cases have begun that have not ended since."""
+    found: Counter[str] = Counter()
+    for each in known:
+        if each["how"] == BEGUN:
+            found[each["case"]] += 1
+        elif each["how"] in (PART, DONE):
+            del found[each["case"]]
+    return found
 
 
-def _cases(options: argparse.Namespace) -> list[Case]:
-    """Those of this process, in order or shuffled."""
-    whole = [Case(*each) for each in product(options.models, options.targets, options.entries, options.weights,
-                                             options.precisions)]  # fmt: skip
-    whole = [case for case in whole if case.is_one]
+def cases_of(arguments: Sequence[str], refused: Container[str]) -> Iterator[Case]:
+    """Those of a command, one of each class in turn, or the one behind it where that is refused by then; in order, or
+    all shuffled."""
+    options = _options(arguments)
+    random = Random(options.seed)
+    kinds = list(product(options.targets, options.entries, options.weights, options.precisions))
     if options.shuffle:
-        Random(options.seed).shuffle(whole)
+        random.shuffle(kinds)
     part, parts = map(int, options.part.split("/"))
-    return whole[part::parts]
+    classes = []
+    for kind in kinds:
+        models = random.sample(options.models, len(options.models)) if options.shuffle else options.models
+        classes.append(deque(case for case in (Case(model, *kind) for model in models) if case.is_one))
+    classes = classes[part::parts]
+    while any(classes):
+        for cases in classes:
+            while cases:
+                yield (case := cases.popleft())
+                if str(case) not in refused:
+                    break
 
 
-def outcomes(case: Case, folder: Path, seed: int, keys: set[str], seconds: float = 0) -> Iterator[Found]:
-    """What comes of a case's kernels that are not among the keys, and at last of the case itself."""
-    start = time.monotonic()
+def outcomes(case: Case, folder: Path, seed: int, keys: set[str], seconds: float = 0, few: int = 0) -> Iterator[Found]:
+    """What comes of a case's kernels that are not among the keys, or of a few of them, and at last of the case."""
+    start, end = time.monotonic(), DONE
     try:
         made = Artifacts(case, folder, seed, seconds)
-        for key, launch in distinct(made.artifact, made.text):
-            if key not in keys:
-                keys.add(key)
-                yield made.run(key, launch)
+        left = {key: launch for key, launch in distinct(made.artifact, made.text) if key not in keys}
+        for key in chosen(left, few, seed) if few else left:
+            keys.add(key)
+            yield made.run(key, left[key])
+        end = PART if 0 < few < len(left) else DONE
     except UserError as error:  # blocks that do not divide the rows
-        yield Found(str(case), "?", "", "refused", error.message[:300])
+        yield Found(str(case), "?", "", REFUSED, error.message[:300])
     except Exception as error:  # the tool goes on with others
         yield Found(str(case), "?", "", "failed", "".join(traceback.format_exception(error))[-900:])
-    yield Found(str(case), "", "", "done", f"{time.monotonic() - start:.1f} s")
+    yield Found(str(case), "", "", end, f"{time.monotonic() - start:.1f} s")
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", default=list(sizes()))
     parser.add_argument("--targets", nargs="*", default=list(TARGETS))
     parser.add_argument("--entries", nargs="*", default=list(ENTRIES))
     parser.add_argument("--weights", nargs="*", default=list(WEIGHTS))
     parser.add_argument("--precisions", nargs="*", default=list(PRECISIONS))
-    parser.add_argument("--part", default="0/1", help="I/N: every N-th case from the I-th on")
+    parser.add_argument("--part", default="0/1", help="I/N: every N-th class from the I-th on")
     parser.add_argument("--shuffle", action="store_true", help="in an order by the seed")
+    parser.add_argument("--few", type=int, default=0, help="how many kernels of a case are run, 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60, help="that a kernel may take")
     parser.add_argument("--minutes", type=float, default=1e6, help="after which no case is begun")
     parser.add_argument("--to", type=Path, default=Path("real_sizes.jsonl"))
     parser.add_argument("--table", nargs="*", type=Path, help="print the table of what such files have")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
