@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -105,6 +106,9 @@ class Pipeline:
             _resolve(call)
 
 
+Watch = Callable[[ir.Module, PassCall | None, float], None]
+
+
 @dataclass
 class Runner:
     """Runs pipelines on a module.
@@ -112,7 +116,8 @@ class Runner:
     dump_dir: a folder for `NN-pass-name.mlir` after every pass (00-input before the first).  print_after: names of
     passes to print the IR after, or "all".  before: told of every pass before it starts.  show: where printing goes.
     library: what passes that choose among schedules are given, by the pipeline.  locations: whether what is shown says
-    where ops are from.
+    where ops are from.  watch: given the module before the first pass, with None, and after each pass, with the pass
+    and the seconds that it took.
     """
 
     target: Target
@@ -122,6 +127,7 @@ class Runner:
     show: Any = print
     library: Callable[[Pipeline], Library] = lambda _: NO_SCHEDULES
     locations: bool = False
+    watch: Watch | None = None
     ran: list[str] = field(default_factory=list)
 
     def run(self, module: ir.Module, pipeline: Pipeline) -> None:
@@ -137,14 +143,18 @@ class Runner:
         if self.dump_dir is not None:
             make_folder(self.dump_dir)
             self._dump(module, 0, "input")
+        if self.watch is not None:
+            self.watch(module, None, 0.0)
         calls, library = list(pipeline.calls), self.library(pipeline)
         unverified: list[str] = []
         for number, call in enumerate(calls, start=1):
             self.before(call)
+            started = time.perf_counter()
             with Diagnostics(module.context) as diagnostics:
                 try:
                     pass_ = _resolve(call)
                     _run(pass_, module, self.target, library)
+                    seconds = time.perf_counter() - started
                     diagnostics.check()
                     unverified = [] if isinstance(pass_, _MlirPass) else [*unverified, call.name]
                     if unverified and (self.watched or number == len(calls) or find_pass(calls[number].name) is None):
@@ -155,13 +165,15 @@ class Runner:
             self.ran.append(call.name)
             if self.dump_dir is not None:
                 self._dump(module, number, call.name)
+            if self.watch is not None:
+                self.watch(module, call, seconds)
             if "all" in self.print_after or call.name in self.print_after:
                 self.show(f"// IR after {call}\n{self._text(module)}")
 
     @property
     def watched(self) -> bool:
         """Whether somebody looks at the IR between passes."""
-        return self.dump_dir is not None or bool(self.print_after)
+        return self.dump_dir is not None or bool(self.print_after) or self.watch is not None
 
     def _dump(self, module: ir.Module, number: int, name: str) -> None:
         assert self.dump_dir is not None

@@ -33,6 +33,7 @@ ARROWS = {
     "bench": {"base", "execution", "passes", "runtime"},
     "training": {"base", "compiler", "execution", "runtime"},
     "chat": {"base", "runtime"},
+    "explore": {"base", "compiler", "execution", "ir", "language", "passes", "pipelines", "reference", "runtime"},
     "notebook": {"api", "base", "cli", "ir", "training"},
     "serve": {"api", "base", "chat", "runtime"},
 }

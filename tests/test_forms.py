@@ -11,7 +11,7 @@ from compiled_models import compile_model, random_weights
 from test_cli import Call, call, made
 
 from lispgpt.base.errors import UserError
-from lispgpt.cli.kernel_report import kernel_table
+from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.places import forms_of, together
 from lispgpt.runtime.devices.cpu import CpuDevice

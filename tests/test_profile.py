@@ -13,8 +13,8 @@ import seeded
 from compiled_models import compile_model, random_weights
 
 from lispgpt.base.errors import UserError
-from lispgpt.cli.kernel_report import kernel_facts, kernel_table
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.compiler.kernel_report import kernel_facts, kernel_table
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime import profile
 from lispgpt.runtime.devices.cpu import CpuDevice

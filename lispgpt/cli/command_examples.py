@@ -8,6 +8,7 @@ LINES = {
     "lispgpt serve": "examples/models/austen",
     "lispgpt pull": "openai-community/gpt2",
     "lispgpt compile": "examples/classifier.lisp -o classifier.lgpt",
+    "lispgpt explore": "examples/classifier.lisp -o classifier.html",
     "lispgpt opt": "dumps/00-input.mlir -o lowered.mlir",
     "lispgpt targets": "",
     "lispgpt sign": "classifier.lgpt --key mine.pem",
@@ -158,6 +159,11 @@ OWN = {
     "lispgpt compile --shard-optimizer": "examples/gpt2_train.lisp --set layers=1 --set width=32 --set heads=2 "
     "--set vocab=64 --set padded-vocab=64 --set context=16 --shape batch=2,length=16 --devices 2 --shard-optimizer "
     "-o shared.lgpt",
+    "lispgpt explore --checkpoint": f"{GPT2} -o austen.html",
+    "lispgpt explore --context": f"{GPT2} --context 64 -o austen.html",
+    "lispgpt explore --batch": f"{GPT2} --batch 2 -o austen.html",
+    "lispgpt explore --set": f"{GPT2} --set cache-type=bf16 -o austen.html",
+    "lispgpt explore --schedules": "product.lisp --target rocm:gfx1151 --schedules wide.lisp -o product.html",
     "lispgpt opt --pipeline": "dumps/00-input.mlir --pipeline cse,canonicalize -o clean.mlir",
     "lispgpt opt --schedules": "dumps/00-input.mlir --target rocm:gfx1151 --schedules wide.lisp -o lowered.mlir",
     "lispgpt sign --make-key": "--make-key mine.pem",

@@ -11,11 +11,11 @@ import click
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing, write_text
 from lispgpt.base.folders import cache_folder
-from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
 from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.compiler.folders import find_given
+from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.compiler.present import compiled_target
 from lispgpt.compiler.trust import remember
 from lispgpt.ir.mlir import new_context, without_op_classes

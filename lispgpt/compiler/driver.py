@@ -175,7 +175,7 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
 
 def _runner(program: Program, request: Request, observer: Observer) -> Runner:
     """What runs passes on a program, and shows of them what its observer wants to see."""
-    shown = {name: getattr(observer, name) for name in ("dump_dir", "print_after", "show", "locations")}
+    shown = {name: getattr(observer, name) for name in ("dump_dir", "print_after", "show", "locations", "watch")}
     return runner_for(find_target(request.target), request.schedules, program.schedules, **shown)
 
 

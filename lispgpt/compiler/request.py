@@ -70,8 +70,9 @@ class Observer:
     print_after: Sequence[str] = ()
     show: Callable[[str], None] = print
     locations: bool = False
+    watch: Callable[[Any, Any, float], None] | None = None
 
     @property
     def watches(self) -> bool:
         """Whether the passes have to run for something to be seen."""
-        return self.dump_dir is not None or bool(self.print_after)
+        return self.dump_dir is not None or bool(self.print_after) or self.watch is not None

@@ -93,6 +93,10 @@ class Target:
         """The text of that machine code."""
         raise NotImplementedError
 
+    def lined_assembly(self, module: ir.Module) -> str:
+        """The same with the lines of the program that instructions are made for."""
+        return self.assembly(module)
+
     def capabilities(self) -> dict[str, int]:
         """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
         return {"runs-ahead": int(self.runs_ahead)}

@@ -73,13 +73,19 @@ class Cpu(Target):
 
     def assembly(self, module: ir.Module) -> str:
         """The shared object's disassembly; UserError where no objdump is installed."""
+        return self._disassembly(module)
+
+    def lined_assembly(self, module: ir.Module) -> str:
+        return self._disassembly(module, "--line-numbers")
+
+    def _disassembly(self, module: ir.Module, *options: str) -> str:
         tool = shutil.which("llvm-objdump") or shutil.which("objdump")
         if tool is None:
             raise UserError("--emit asm for a CPU needs llvm-objdump or objdump: install the package llvm or binutils")
         with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.code_name
             path.write_bytes(shared_object([self.serialize(module)]))
-            command = [tool, "-d", "--no-show-raw-insn", str(path)]
+            command = [tool, "-d", "--no-show-raw-insn", *options, str(path)]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def host(self) -> str:

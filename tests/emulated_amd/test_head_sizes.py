@@ -8,8 +8,8 @@ import pytest
 from emulated_amd.running import run_entries
 from head_sizes import HeadSize, assert_near, random_inputs, write_program
 
-from lispgpt.cli.kernel_report import kernel_facts
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.compiler.kernel_report import kernel_facts
 
 pytestmark = pytest.mark.drawn
 

@@ -10,8 +10,8 @@ from head_sizes import HeadSize, write_program
 from random_products import RandomProduct
 
 from lispgpt.base.errors import InternalError, UserError
-from lispgpt.cli.kernel_report import kernel_facts, kernel_table
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.compiler.kernel_report import kernel_facts, kernel_table
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.targets import GPU_CHIPS, Gpu, find_target
 from lispgpt.runtime.devices import device_module, installed_chip, open_device

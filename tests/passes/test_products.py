@@ -14,8 +14,8 @@ from random_products import RandomProduct, random_product
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.host import FEATURES, may_use_tiles, missing_features
-from lispgpt.cli.kernel_report import kernel_facts
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.compiler.kernel_report import kernel_facts
 from lispgpt.passes.targets import Cpu, find_target
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.cpu import CpuDevice

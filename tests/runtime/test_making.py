@@ -16,7 +16,7 @@ from compiled_models import Weights, random_weights
 from made_weights import HEAD, OUT, compile_marked
 
 from lispgpt.base.errors import UserError
-from lispgpt.cli.kernel_report import kernel_table
+from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.runtime.collectives.host import HostEngine
 from lispgpt.runtime.collectives.local import LocalTransport
 from lispgpt.runtime.collectives.peers import Peers

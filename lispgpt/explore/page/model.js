@@ -1,0 +1,144 @@
+// What the page shows and what is chosen in it; columns listen to it.
+
+import { history, machineCode, Numbers } from "explore/unpack.js";
+
+export class Model extends EventTarget {
+  constructor(data, streams) {
+    super();
+    Object.assign(this, { data, streams });
+    this.histories = new Map();
+    this.machines = new Map();
+    this.chainsOfPlace = data.places.map(() => []);
+    data.chains.forEach((chain, number) => chain.forEach((place) => this.chainsOfPlace[place].push(number)));
+    this.placesOfFile = data.files.map(() => []);
+    data.places.forEach(([file, offset], place) => file >= 0 && this.placesOfFile[file].push({ offset, place }));
+    this.placesOfFile.forEach((places) => places.sort((a, b) => a.offset - b.offset));
+    this.kernels = this.listKernels();
+    this.chosen = { function: this.kernels[0], pass: null, chains: null, places: new Set(), locations: null, form: null };
+    this.functionLocations = new Map(Object.keys(data.functions).map((name) => [name, this.locationsIn(name)]));
+  }
+
+  /** The functions that kernels became, in the plan's order; before a plan is there, all that are left. */
+  listKernels() {
+    const names = Object.keys(this.data.functions);
+    const launched = Object.keys(this.data.kernels).filter((name) => names.includes(name));
+    const rest = names.filter((name) => !launched.includes(name) && !name.startsWith("__"));
+    return launched.length ? launched : rest;
+  }
+
+  history(name) {
+    if (!this.histories.has(name)) this.histories.set(name, history(this.data, this.streams, name));
+    return this.histories.get(name);
+  }
+
+  /** The functions whose machine code a kernel is: its own, and on CPUs the body that it calls. */
+  machine(name) {
+    if (!this.machines.has(name)) {
+      const names = [name, `${name}_body`].filter((each) => each in this.data.machine);
+      this.machines.set(name, names.flatMap((each) => machineCode(this.data, this.streams, each)));
+    }
+    return this.machines.get(name);
+  }
+
+  /** The numbers of all locations that a function's lines ever had. */
+  locationsIn(name) {
+    const starts = this.data.functions[name], names = Object.keys(this.data.functions);
+    const next = this.data.functions[names[names.indexOf(name) + 1]];
+    const end = next ? next[3] : this.streams.locations.length;
+    const numbers = new Numbers(this.streams.locations, starts[3]), found = new Set();
+    for (let location = 0; numbers.at < end; ) found.add((location += numbers.signed()));
+    return found;
+  }
+
+  /** Choose some of: function, pass; columns draw themselves anew. */
+  choose(what) {
+    Object.assign(this.chosen, what);
+    this.dispatchEvent(new Event("chosen"));
+  }
+
+  /** Light up what these chains of places have to do with. */
+  light(chains, form = null) {
+    const lit = new Set(chains), { data } = this;
+    const locations = data.locations.map((own) => own.some((chain) => lit.has(chain)));
+    const places = new Set();
+    lit.forEach((chain) => data.chains[chain].forEach((place) => places.add(place)));
+    Object.assign(this.chosen, { chains: lit, locations, places, form });
+    this.dispatchEvent(new Event("lit"));
+  }
+
+  clear() {
+    Object.assign(this.chosen, { chains: null, locations: null, places: new Set(), form: null });
+    this.dispatchEvent(new Event("lit"));
+  }
+
+  /** Light up what a form of a file, from start to end, has become. */
+  lightForm(file, start, end) {
+    const inside = this.placesOfFile[file].filter(({ offset }) => offset >= start && offset < end);
+    this.light(inside.flatMap(({ place }) => this.chainsOfPlace[place]), { file, start, end });
+  }
+
+  lightLocation(location) {
+    this.light(this.data.locations[location]);
+  }
+
+  lightFunction(name) {
+    const found = new Set();
+    this.functionLocations.get(name)?.forEach((each) => this.data.locations[each].forEach((chain) => found.add(chain)));
+    this.light(found);
+  }
+
+  isLit(location) {
+    return this.chosen.locations?.[location] ?? false;
+  }
+
+  functionIsLit(name) {
+    if (!this.chosen.locations) return false;
+    for (const location of this.functionLocations.get(name) ?? []) if (this.isLit(location)) return true;
+    return false;
+  }
+
+  /** The innermost place of a chain that is the model's own. */
+  own(chain) {
+    const { data } = this;
+    const places = data.chains[chain];
+    return places.find((place) => data.places[place][0] >= 0 && !data.files[data.places[place][0]].library) ?? places[0];
+  }
+
+  /** A place as text: file:line. */
+  told(place) {
+    const [file, offset] = this.data.places[place];
+    if (file < 0) return "?";
+    const { name, text } = this.data.files[file];
+    return `${name.split("/").pop()}:${text.slice(0, offset).split("\n").length}`;
+  }
+
+  hue(name) {
+    const at = this.kernels.indexOf(name);
+    return at < 0 ? "var(--soft)" : `oklch(0.68 0.13 ${(at * 137.5) % 360})`;
+  }
+
+  /** What is to be seen of the chosen function at the chosen pass: the step that the pass is, or the last one before,
+   * and the function that it was part of before it was one of its own. */
+  view() {
+    const pass = this.chosen.pass ?? Infinity;
+    for (const name of [this.chosen.function, ...this.ancestors(this.chosen.function)]) {
+      const steps = this.history(name).filter((step) => step.number <= pass && !step.gone);
+      if (steps.length) {
+        const step = steps[steps.length - 1];
+        return { name, step, changes: step.number === pass };
+      }
+    }
+    return null;
+  }
+
+  /** The functions of the first version whose lines a function's come from, the one with most of them first. */
+  ancestors(name) {
+    const own = this.functionLocations.get(name) ?? new Set();
+    const score = (other) => [...this.functionLocations.get(other)].filter((each) => own.has(each)).length;
+    return Object.keys(this.data.functions)
+      .filter((other) => other !== name && this.history(other)[0].number === 0)
+      .map((other) => [score(other), other])
+      .sort((a, b) => b[0] - a[0])
+      .map(([, other]) => other);
+  }
+}
