@@ -12,6 +12,7 @@ import click
 
 from lispgpt.base.folders import cache_folder
 from lispgpt.base.precisions import PRECISIONS
+from lispgpt.base.reading import is_there
 from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import options as device_options
 from lispgpt.cli.options import FIRST_NAN, PATH, guarded, parse_settings, together
@@ -20,6 +21,7 @@ from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import say
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.training.options import Options
+from lispgpt.runtime.training.run_folder import RUN
 from lispgpt.runtime.training.trainer import Trainer
 from lispgpt.training.runs import train as train_program
 
@@ -63,7 +65,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("train")
 @click.argument("program", type=PATH, required=False)
 @click.argument("more_data", type=PATH, nargs=-1, metavar="[DATA]...")
-@click.option("--run", type=PATH, required=True, help="The run's folder.")
+@click.option("--run", type=PATH, help="The run's folder: a new one, or that to go on in.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder; needs nothing else.")
 @click.option("--data", type=PATH, multiple=True, help="Text, JSON lines, token shards, or folders.  Repeatable.")
 @click.option("--val-data", type=PATH, multiple=True, help="Data to validate with.  Repeatable.")
@@ -85,7 +87,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 @functools.partial(guarded, ends_itself=True)
-def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **options: Any) -> int:
+def train(ctx: click.Context, program: Path | None, run: Path | None, resume: bool, **options: Any) -> int:
     """Train PROGRAM on data, keeping all that is needed to go on in a folder.
 
     PROGRAM may be a model: a Hugging Face folder, a model of the hub, or a GGUF file of floats.  Its own program is
@@ -98,6 +100,8 @@ def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **o
     """
     options["data"] += options["more_data"]
     given = {name: options[name] for name in BEGINNING if options[name] not in (None, ())}
+    if run is None:
+        program, run = None, _run_in(program, resume)
     if resume and given:
         raise click.UsageError("--resume goes on with what the run began with: it takes no data and no settings")
     if not resume and program is None:
@@ -118,6 +122,15 @@ def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **o
         say(f"interrupted at step {outcome.step}, which is kept; `{command}` goes on")
         return 130
     return 0
+
+
+def _run_in(program: Path | None, resume: bool) -> Path:
+    """The folder of the run that goes on, where it alone is named."""
+    if program is None or not is_there(program / RUN):
+        raise click.UsageError("give --run FOLDER: a new one, for what the run keeps, or that of the run to go on with")
+    if not resume:
+        raise click.UsageError(f"{program} is a run's folder: `lispgpt train --run {program} --resume` goes on with it")
+    return program
 
 
 def _profile(trainer: Trainer) -> None:

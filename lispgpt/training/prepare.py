@@ -13,6 +13,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import COUNT, NAME, NAME_OR_NULL, OBJECT, SCALARS, Fields, Kind, is_scalar, is_text
 from lispgpt.base.precisions import EXACT, PRECISIONS
+from lispgpt.base.reading import is_there
 from lispgpt.compiler.compiled import Declared, declared
 from lispgpt.compiler.folders import is_model, open_weights
 from lispgpt.compiler.request import Request
@@ -127,6 +128,11 @@ def _check_given(given: Beginning, model: Path | None) -> None:
         if model is not None and getattr(given, option) is not None:
             said = f"--{option.replace('_', '-')}"
             raise UserError(f"{model} is a model with weights and a tokenizer of its own: {said} is for programs")
+    if model is None and is_there(given.program / RUN):
+        raise UserError(
+            f"{given.program} is a run's folder: `lispgpt train --run {given.program} --resume` goes on with it, and "
+            f"PROGRAM --checkpoint {given.program} begins anew from its weights"
+        )
     if model is None and given.program.is_dir():
         raise UserError(
             f"{given.program} is a folder without config.json: give a model's folder, or a program to train"

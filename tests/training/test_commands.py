@@ -99,6 +99,20 @@ def test_a_mistake_is_one_line(place: Path) -> None:
     assert err.count("\n") == 1 and err.startswith("error: ")
 
 
+def test_a_runs_folder_is_known_as_one(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "first"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    _, err = call(place, "train", run, code=2)
+    assert f"is a run's folder: `lispgpt train --run {run} --resume` goes on with it" in err.replace("\n", " ")
+    _, err = call(place, "train", run, "--run", tmp_path / "other", "--data", "text.txt", code=1)
+    assert f"`lispgpt train --run {run} --resume` goes on with it" in err and "begins anew from its weights" in err
+    _, err = call(place, "train", run, "--resume", code=1)  # it is gone on with, and has nothing to go on with
+    assert "was begun by another lispgpt, and cannot be gone on with" in err
+    _, err = call(place, "train", "tiny.lisp", "text.txt", code=2)
+    assert "give --run FOLDER" in err
+
+
 def test_curves_of_runs_are_drawn(place: Path) -> None:
     for seed in (1, 2):
         call(place, *TRAIN, f"drawn/{seed}", "--steps", 500, "--seed", seed, "--eval-every", 100)
