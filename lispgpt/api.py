@@ -24,6 +24,7 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.base.folders import own_cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT, PRECISIONS
+from lispgpt.base.reading import named
 from lispgpt.compiler.cache import Cache, folder_for
 from lispgpt.compiler.compiled import Declared, artifact_of, checked
 from lispgpt.compiler.folders import find_given
@@ -120,7 +121,7 @@ def load(
             raise UserError(f"{path} was compiled with precision {source.precision!r}")
         if not trust:
             folders = [own_cache_folder(), *([folder] if folder else [])]
-            check_trusted(source, path, folders, trusted_keys({}) if keys is None else Path(keys))
+            check_trusted(source, path, folders, trusted_keys({}) if keys is None else named(keys))
     else:
         sizes = _shapes(shapes)
         chip = running_target(target)
@@ -166,7 +167,7 @@ def _batch(count: int) -> int:
 
 
 def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
+    return None if path is None else named(path)
 
 
 __all__ = ["Artifact", "Model", "Text", "UserError", "compile", "load"]

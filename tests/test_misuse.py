@@ -10,6 +10,7 @@ import pytest
 
 import lispgpt
 from lispgpt.base.errors import UserError
+from lispgpt.base.files import replacing
 
 PROGRAM = "(require nn)(entry twice [(x [n])] (* x 2.0))"
 
@@ -33,9 +34,43 @@ def program(tmp_path: Path) -> Path:
         (lambda p: lispgpt.load(p, target="cpu").run(5), "an entry is called by its name, not 5"),
         (lambda p: lispgpt.load(p, target="cpu").run("twice", x=[[1], [1, 2]]), "x has not as many numbers in each"),
         (lambda p: lispgpt.train(p, data=5, run=p.parent / "run"), "data is a path or a list of paths, not 5"),
-        (lambda p: lispgpt.compile(p, shapes=[{"n": 2}]).save("a\0b"), "no path has a zero in it"),
+        (lambda p: lispgpt.compile(p, shapes=[{"n": 2}]).save("a\0b"), "no path is so written"),
     ],
 )
 def test_a_wrong_argument_is_one_error(call: Callable[[Path], Any], said: str, program: Path) -> None:
     with pytest.raises(UserError, match=said):
         call(program)
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "a/" * 3000 + "b.gguf", "a\0b", "a\ud800b"], ids=["x", "a/", "0", "letter"]
+)
+def test_a_name_that_no_file_can_have_is_one_error(name: str, program: Path) -> None:
+    """Wherever a path is given, and without a word to the hub."""
+    data = program.with_name("t.txt")
+    data.write_text("a b c " * 99)
+    run = {"run": program.with_name("run"), "data": data}
+    calls = [
+        lambda: lispgpt.load(name),
+        lambda: lispgpt.load(program, name),
+        lambda: lispgpt.load(program, tokenizer=name),
+        lambda: lispgpt.load(program, pipeline=name),
+        lambda: lispgpt.load(program, cache=name),
+        lambda: lispgpt.compile(name),
+        lambda: lispgpt.compile(program, shapes=[{"n": 2}], entries=["twice"], pipeline=name),
+        lambda: replacing(Path(name)).__enter__(),
+        lambda: lispgpt.train(program, **run | {"run": name}, vocab_size=300),
+        lambda: lispgpt.train(run=name, resume=True),
+        lambda: lispgpt.train(name, **run),
+        lambda: lispgpt.train(program, **run | {"data": name}),
+        lambda: lispgpt.train(program, **run, tokenizer=name),
+        lambda: lispgpt.train(program, **run, checkpoint=name),
+        lambda: lispgpt.train(program, **run, cache=name),
+        lambda: lispgpt.evaluate(program, name, data),
+        lambda: lispgpt.evaluate(program, None, name),
+    ]
+    for call in calls:
+        with pytest.raises(UserError) as caught:
+            call()
+        assert len(str(caught.value)) < 600 and "Traceback" not in str(caught.value)
+    assert not program.with_name("run").exists()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.reading import named
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 """How a file is opened that was not there before."""
@@ -40,8 +41,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     UserError for what the system refuses, and for a path that is a folder or a device.
     """
     unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.unfinished")
-    if "\0" in str(path):
-        raise UserError(f"cannot write {str(path)!r}: no path has a zero in it")
+    named(path)
     try:
         if path.exists() and not path.is_file():
             raise UserError(f"cannot write {path}: it is there already, and is no ordinary file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -29,7 +30,21 @@ def read_ordinary(path: Path, largest: int = LARGEST) -> bytes:
                 raise UserError(f"{path} is larger than any sensible file of its kind ({status.st_size:,} bytes)")
             return stream.read(largest + 1)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        raise UserError(f"cannot read {path!s:.200}: {error.strerror or error}") from error
+    except ValueError as error:  # of names that no file has
+        raise UserError(f"cannot read {str(path)!r:.200}: {error}") from error
+
+
+def named(path: str | Path) -> Path:
+    """A path that a caller gives; UserError where nothing can have such a name."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UserError(f"cannot use {os.fspath(path)!s:.200}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"cannot use {os.fspath(path)!r:.200}: no path is so written ({error})") from error
+    return Path(path)
 
 
 def check_ordinary(path: Path) -> None:

@@ -22,7 +22,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.folders import check_private, is_own, make_private, own_cache_folder
 from lispgpt.base.json_files import read_json
-from lispgpt.base.reading import read_ordinary
+from lispgpt.base.reading import named, read_ordinary
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -89,7 +89,7 @@ def folder_for(given: str | Path | bool | None) -> Path | None:
     for none."""
     if isinstance(given, bool):
         return own_cache_folder() if given else None
-    return None if given is None else Path(given)
+    return None if given is None else named(given)
 
 
 def _write(path: Path, facts: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from lispgpt.base.child import Reporter, run_in_child
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import Fields, Kind, is_number, is_text, is_whole, read_json
+from lispgpt.base.reading import named
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.data.batches import Stream
 from lispgpt.runtime.data.shards import Shard, is_shard, read_shard, write_shard
@@ -98,7 +99,7 @@ def paths_of(given: str | Path | Sequence[str | Path]) -> list[Path]:
     """The paths that a caller names: one, or several; UserError for what is neither."""
     if not isinstance(given, (str, Path, Sequence)):
         raise UserError(f"data is a path or a list of paths, not {given!r}")
-    return [Path(path) for path in ([given] if isinstance(given, (str, Path)) else given)]
+    return [named(path) for path in ([given] if isinstance(given, (str, Path)) else given)]
 
 
 def sort_paths(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:

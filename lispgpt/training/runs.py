@@ -10,6 +10,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
+from lispgpt.base.reading import named
 from lispgpt.compiler.cache import folder_for
 from lispgpt.runtime.checkpoints import hub
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
@@ -90,15 +91,15 @@ def train(
             paths_of(data),
             paths_of(val_data),
             val_fraction,
-            None if tokenizer is None else Path(tokenizer),
+            None if tokenizer is None else named(tokenizer),
             vocab_size,
-            None if checkpoint is None else Path(checkpoint),
+            None if checkpoint is None else named(checkpoint),
             preset,
             settings or {},
             target or "cpu",
             precision,
         )
-    elif not Path(run).is_dir():
+    elif not named(run).is_dir():
         raise UserError(f"there is no run at {run}")
     machine = Machine(target, threads, folder_for(cache), count, engine, shard_optimizer, first_nan)
     told = watcher or _WATCHING[-1]()
@@ -107,7 +108,7 @@ def train(
         peers.agree("in what they were given", _asked(given, resume, options))
         if not leads:
             peers.gather("begun", None, math.inf)  # rank 0 may have much text to encode
-    with RunFolder(Path(run), leads) as folder:
+    with RunFolder(named(run), leads) as folder:
         if leads and given is not None:
             begin(folder, given, Options(**options))
         elif leads and program is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.reading import named
 
 WANTED = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*.json"),
@@ -41,7 +42,8 @@ def is_hub_name(path: str | Path) -> bool:
 
 def local(path: str | Path) -> Path:
     """A path as it is; for the name of a model of the hub, where that lies, fetched if it is not yet here."""
-    return pull(path, newest=False) if is_hub_name(path) else Path(path)
+    found = named(path)
+    return pull(path, newest=False) if is_hub_name(path) else found
 
 
 def pull(name: str | Path, revision: str | None = None, newest: bool = True) -> Path:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
-from lispgpt.base.reading import is_there
+from lispgpt.base.reading import is_there, named
 from lispgpt.runtime.gguf.header import holds_tokenizer
 from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
 
@@ -47,7 +47,7 @@ def formats() -> dict[str, ModuleType]:
 
 def open(path: str | Path) -> Tokenizer:
     """Open a tokenizer file, or a folder that holds one; UserError says what is wrong with it."""
-    path = Path(path)
+    path = named(path)
     try:
         if not path.exists():
             raise UserError(f"there is no tokenizer at {path}")
