@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.dtypes import INTEGERS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
 from lispgpt.runtime.devices.base import READ_LATER_BYTES, Device
@@ -25,7 +25,7 @@ def as_array(value: Any, name: str) -> np.ndarray:
 def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
     """A value as a C-contiguous array of a buffer's shape and dtype; UserError where that would change it.
 
-    Whole numbers go to i32 where they fit; numbers of any kind to f32 and bf16, which round.
+    Whole numbers go to integers where they fit, truths and 0 and 1 to i1; numbers of any kind to floats, which round.
     """
     array = as_array(value, name)
     kind = array.dtype.kind
@@ -33,11 +33,14 @@ def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
         raise UserError(
             f"input {name} is {buffer.dtype} {list(buffer.shape)}, and not {array.dtype} {list(array.shape)}"
         )
-    if buffer.dtype == "i32":
-        fits = array.dtype == np.int32 or not array.size  # as prompts are, whose numbers are not looked at again
-        if kind == "f" or (not fits and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31):
-            raise UserError(f"input {name} is i32, and not all of what was given are whole numbers of 32 bits")
-        return np.ascontiguousarray(array, np.int32)
+    if buffer.dtype in INTEGERS:
+        wanted = find_dtype(buffer.dtype).numpy
+        fits = array.dtype == wanted or not array.size  # as prompts are, whose numbers are not looked at again
+        least, most = (0, 1) if buffer.dtype == "i1" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
+        if kind == "f" or (not fits and not least <= int(array.min()) <= int(array.max()) <= most):
+            what = f"whole numbers from {least} to {most}"
+            raise UserError(f"input {name} is {buffer.dtype}, and not all of what was given are {what}")
+        return np.ascontiguousarray(array, wanted)
     if buffer.dtype == "bf16" and array.dtype != np.uint16:
         return f32_to_bf16(np.ascontiguousarray(array, np.float32))
     return np.ascontiguousarray(array, find_dtype(buffer.dtype).numpy)

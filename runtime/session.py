@@ -152,10 +152,10 @@ class Session:
     def run(self, name: str, /, *values: Any, **named: Any) -> dict[str, np.ndarray]:
         """Run an entry on its inputs, in their order or by name; its results by name.
 
-        Inputs are what numpy makes arrays of, in the shapes of the program's; i32 takes whole numbers, f32 and bf16 any
-        numbers (bf16 also its bits, as uint16).  Results are float32 or int32.  States, weights that the entry updates
-        and inputs that it leaves for its next run change in place.  UserError when there is no such entry, an input is
-        missing, or the entry was not compiled for these shapes.
+        Inputs are what numpy makes arrays of, in the shapes of the program's; integers take whole numbers, floats any
+        numbers (bf16 also its bits, as uint16).  Results are of numpy's type for theirs, bf16 as float32.
+        States, weights that the entry updates and inputs that it leaves for its next run change in place.  UserError
+        when there is no such entry, an input is missing, or the entry was not compiled for these shapes.
         """
         entry, arrays = variant(self._entries, self._declared, name, values, named)
         self.holder = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.dtypes import INTEGERS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime.checkpoints import Checkpoint
@@ -83,6 +83,8 @@ def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
         known = ", ".join(checkpoint.names())
         raise UserError(f"the checkpoint has no weight {buffer.name!r}, which the program declares (it has {known})")
     info = checkpoint.info(buffer.name)
+    if buffer.dtype in INTEGERS and not _holds(buffer.dtype, info.dtype):
+        raise UserError(f"weight {buffer.name!r} is {buffer.dtype} in the program, {info.dtype} in the checkpoint")
     if tuple(info.shape) != buffer.shape:
         found = checkpoint.config.get("context")
         if not _is_cut(buffer.shape, tuple(info.shape), context, found):
@@ -92,6 +94,12 @@ def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
                 f"checkpoint{longer}"
             )
     return info
+
+
+def _holds(integer: str, stored: str) -> bool:
+    """Whether all that a stored type has are numbers of an integer's."""
+    same = integer == stored
+    return same or (stored in INTEGERS and np.can_cast(find_dtype(stored).numpy, find_dtype(integer).numpy))
 
 
 def _check_layers(checkpoint: Checkpoint, name: str, declared: Mapping[str, Any]) -> None:

@@ -92,7 +92,12 @@ FLOATS_OF_8_BITS = ("f8e4m3", "f8e5m2")
 """Whose numbers BF16 has all; E4M3 has no infinity, and its largest pattern is a NaN."""
 
 MODEL_DTYPES = ("f32", "bf16", "i32")
-"""What a model's weights and states may be of."""
+"""What weights and states of language models are of."""
+
+DECLARED_DTYPES = (*MODEL_DTYPES, "f64", "f16", "i64", "i16", "i8", "u8", "i1")
+"""What a program's inputs, weights and states may be of."""
+
+INTEGERS = ("i64", "i32", "i16", "i8", "u8", "i1")
 
 BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "int8")
 """What a model's weights may also be of: blocks that kernels read as they are."""

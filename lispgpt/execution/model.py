@@ -111,7 +111,7 @@ class Model:
                 self._session = self._near_ties = None
 
     def run(self, entry: str, /, **inputs: Any) -> dict[str, np.ndarray]:
-        """Run an entry on its inputs; its results by name, as float32 or int32 arrays.
+        """Run an entry on its inputs; its results by name, as arrays of their types (bf16 as float32).
 
         Inputs are whatever numpy makes arrays of.  An entry of a program is compiled when it is first run on arrays of
         these shapes, which say its free dimensions.

@@ -98,11 +98,23 @@ def _rewrite(entry: ir.Operation, offsets: dict[ir.Operation, int], size: int) -
     arena = add_argument(entry, "arena:arena", ir.RankedTensorType.get([size], ir.IntegerType.get_signless(8)))
     for op, offset in offsets.items():
         views = [use.owner.operation for use in op.results[0].uses if use.owner.operation.name == "memref.view"]
-        for old in views or [op]:
-            inner = ir.IntegerAttr(defining_op(old.operands[1]).attributes["value"]).value if views else 0
+        for old in [*views, op]:
+            if not any(True for _ in old.results[0].uses):
+                old.erase()
+                continue
+            inner = 0 if old == op else ir.IntegerAttr(defining_op(old.operands[1]).attributes["value"]).value
             with ir.InsertionPoint(old), old.location:
                 view = b.emit("memref.view", [arena, b.as_value(offset + inner)], [old.results[0].type])
             old.results[0].replace_all_uses_with(view)
             old.erase()
-        if views:
-            op.erase()
+    _view_bytes(entry)
+
+
+def _view_bytes(entry: ir.Operation) -> None:
+    """Have calls take a view of an argument that is what they want as it is, bytes: what folds views leaves out."""
+    arguments = list(entry.regions[0].blocks[0].arguments)
+    for call in operations(entry.regions[0].blocks[0]):
+        for number, operand in enumerate(call.operands if call.name == "func.call" else ()):
+            if operand in arguments:
+                with ir.InsertionPoint(call), call.location:
+                    call.operands[number] = b.emit("memref.view", [operand, b.as_value(0)], [operand.type])

@@ -150,6 +150,7 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
     shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
     wholes, grows = (ir.DictAttr(entry.attributes[n]) if n in entry.attributes else {} for n in ("wholes", "grows"))
     packings = packing_facts(entry.attributes["packings"]) if "packings" in entry.attributes else {}
+    unsigned = strings(entry.attributes["unsigned"]) if "unsigned" in entry.attributes else []
     growing: dict[str, int] = {}
     summed = strings(entry.attributes["summed"]) if "summed" in entry.attributes else []
     for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
@@ -164,6 +165,8 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
         elif kind == "kept":
             name = f"{symbol}/{kind}/{name}"
         buffer: dict[str, Any] = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
+        if qualified in unsigned:
+            buffer["dtype"] = "u8"
         if kind == "state" and name in wholes:
             buffer["whole"] = list(ir.DenseI64ArrayAttr(wholes[name]))
         if kind == "weight" and name in packings:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, FLOATS_OF_8_BITS, MODEL_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, FLOATS_OF_8_BITS, INTEGERS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.json_files import parse_json
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
@@ -35,7 +35,7 @@ from lispgpt.runtime.checkpoints.safetensors_file import (
 
 FORMAT = "safetensors"
 SLICE = re.compile(r"(?P<stack>.*)(?<![^.])(?P<layer>0|[1-9][0-9]*)\.(?P<name>.+)")
-READABLE = ("f64", "f32", "f16", "bf16", *FLOATS_OF_8_BITS, "i32")
+READABLE = ("f64", "f32", "f16", "bf16", *FLOATS_OF_8_BITS, *INTEGERS)
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -49,9 +49,9 @@ def recognises(path: Path, head: bytes) -> bool:
 def open_checkpoint(path: Path) -> Checkpoint:
     """Map a file whose header, names, shapes and offsets are right."""
     path = path / MODEL if path.is_dir() else path
-    every = read_safetensors(path)
-    stored = {name: tensor for name, tensor in every.items() if tensor.dtype in READABLE}
+    every = read_safetensors(path, integers=True)
     blocks = dict(_blocks(path, every))
+    stored = {name: tensor for name, tensor in every.items() if tensor.dtype in READABLE and name not in blocks}
     if not stored and not blocks:
         raise UserError(f"{path} holds no tensor of {', '.join(READABLE)}")
     tensors = {name: StoredTensor(TensorInfo(t.array.shape, t.dtype), (t.array,)) for name, t in stored.items()}
@@ -75,7 +75,7 @@ def write_blocks(path: Path, source: Checkpoint, dtype: str) -> list[str]:
             header.append((name, (*info.shape[:-1], info.shape[-1] // kind.block * kind.item_bytes), "u8"))
             continue
         left += [name] if len(info.shape) - info.stacked > 1 else []
-        header.append((name, info.shape, info.dtype if info.dtype in MODEL_DTYPES else "f32"))
+        header.append((name, info.shape, info.dtype if info.dtype in DECLARED_DTYPES else "f32"))
 
     def contents() -> Iterator[np.ndarray]:
         for name, shape, stored in header:
@@ -104,10 +104,10 @@ def _blocks(path: Path, stored: dict[str, Stored]) -> Iterator[tuple[str, Stored
     for name, about in ({} if text is None else parse_json(path, text.encode())).items():
         kind, shape, stacked = about if isinstance(about, list) and len(about) == 3 else ("", [], False)
         fine = kind in BLOCK_DTYPES and isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
-        if fine and name in stored and stored[name].dtype == "U8" and len(shape) > 1:
+        if fine and name in stored and stored[name].dtype == "u8" and len(shape) > 1:
             array, record = stored[name].array, find_dtype(kind)
             if shape[-1] % record.block == 0 and array.nbytes == record.nbytes(math.prod(shape)):
-                items = array.view(record.numpy).reshape(record.items(tuple(shape)))
+                items = array.reshape(-1).view(record.numpy).reshape(record.items(tuple(shape)))
                 yield name, StoredTensor(TensorInfo(tuple(shape), kind, bool(stacked)), (items,))
                 continue
         raise UserError(f"{path}: what its metadata says of the blocks of {name!r} is not what the file holds")

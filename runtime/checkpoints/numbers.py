@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import DTYPES, FLOATS_OF_8_BITS, find_dtype
+from lispgpt.base.dtypes import DTYPES, FLOATS_OF_8_BITS, INTEGERS, find_dtype
 from lispgpt.runtime.checkpoints.blocks import widened
 
 CHUNK = 1 << 17
@@ -65,9 +65,14 @@ def is_finite(array: np.ndarray, dtype: str) -> bool:
 
 
 def converted(block: np.ndarray, source: str, target: str) -> np.ndarray:
-    """A small array in `source` storage as `target` storage ("f32" or "bf16"); the array itself where they agree."""
-    if source == target:
+    """A small array in `source` storage as `target` storage; the array itself where they agree.
+
+    target: "f32" or "bf16", or a type that f32 converts to when it is assigned; an integer where source is one.
+    """
+    if source == target or (source in INTEGERS and target in INTEGERS):
         return block
+    if target == "f64" and source in ("f16", *INTEGERS):
+        return block.astype(np.float64)
     if find_dtype(source).block > 1:
         block = widened(block, source)
     elif source == "bf16":

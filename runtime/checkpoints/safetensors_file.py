@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from lispgpt.base.dtypes import DTYPES, find_dtype
+from lispgpt.base.dtypes import DTYPES, INTEGERS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import parse_json
@@ -28,6 +28,7 @@ POINTER = b"version https://git-lfs"
 
 _READ = {dtype.safetensors: dtype.name for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None}
 _READ |= {DTYPES["i32"].safetensors: "i32"}
+_INTEGERS = {DTYPES[name].safetensors: name for name in INTEGERS}
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Stored:
         return self.rearranged or (*self.array.shape[:-1], self.array.shape[-1] * block)
 
 
-def read_safetensors(path: Path) -> dict[str, Stored]:
+def read_safetensors(path: Path, integers: bool = False) -> dict[str, Stored]:
     """Views of all tensors of floats and of i32 of a file by name (others appear as raw bytes); UserError for a damaged
-    file."""
+    file.  integers: of all integers."""
     if not is_there(path):
         if path.name == MODEL:
             raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
@@ -74,7 +75,7 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        dtype = _READ.get(entry["dtype"])
+        dtype = (_READ | _INTEGERS if integers else _READ).get(entry["dtype"])
         extents = tuple(entry["shape"]) if dtype else (end - begin,)
         array = file.array(8 + length + begin, extents, dtype or "u8")
         tensors[name] = Stored(file, array, dtype or entry["dtype"])

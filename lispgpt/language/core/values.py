@@ -111,6 +111,13 @@ class Weight:
 
 
 @dataclass(frozen=True, eq=False)
+class Bytes:
+    """A tensor of i8 whose elements are numbers from 0 to 255: what an entry gives as u8."""
+
+    value: ir.Value
+
+
+@dataclass(frozen=True, eq=False)
 class WeightReference:
     """A weight itself rather than its tensor, as `(all-weights)` lists it: outside an entry too."""
 

@@ -10,6 +10,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import describe
+from lispgpt.language.forms.casts import cast, fitting, is_float
 from lispgpt.language.forms.shapes import tensor_of
 from lispgpt.language.forms.tensors import body, filled, iterators, projection, widened
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
@@ -17,7 +18,10 @@ from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
 @special("contract", 5, 5)
 def _contract(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    """`(contract [n o] x [n k] w [o k])`: products of elements, summed in f32 over the indices not in the result."""
+    """`(contract [n o] x [n k] w [o k])`: products of elements, summed over the indices not in the result.
+
+    Sums are in f32; of f64 in f64, of whole numbers in i32, of i64 in i64.
+    """
     _, result, *parts = form.items
     tensors = [tensor_of(evaluator, evaluator.single(part, environment), part, "contract") for part in parts[::2]]
     kept = _index_names(evaluator, result)
@@ -27,30 +31,44 @@ def _contract(evaluator: Evaluator, form: List, environment: Environment) -> Any
         if name not in sizes:
             evaluator.site.fail(f"`{name}` is an index of the result and of neither operand", result)
     dtypes = [tensor.type.element_type for tensor in tensors]
-    if not all(isinstance(dtype, ir.FloatType) and dtype.width <= 32 for dtype in dtypes):
+    kind = _kind_of_sums(evaluator, dtypes)
+    if kind is None:
         given = " and ".join(str(tensor.type) for tensor in tensors)
-        evaluator.site.fail(f"`contract` multiplies floats of at most 32 bits, and got {given}", form)
+        evaluator.site.fail(f"`contract` multiplies floats, or whole numbers, and got {given}; `cast` converts", form)
     order = kept + [name for name in sizes if name not in kept]
     maps = [projection(len(order), tuple(order.index(name) for name in names)) for names in (*groups, kept)]
-    start = filled(evaluator, tuple(sizes[name] for name in kept), 0.0, evaluator.builder.f32, form)
+    start = filled(evaluator, tuple(sizes[name] for name in kept), fitting(0, kind), kind, form)
     attributes = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
     }
-    emit, f32 = evaluator.builder.emit, [evaluator.builder.f32]
+    emit = evaluator.builder.emit
     summed = set(order) - set(kept)
     shared = summed & set(groups[0]) & set(groups[1])
-    name = "linalg.contract" if shared and shared == summed else "linalg.generic"
+    in_f32 = kind == evaluator.builder.f32
+    name = "linalg.contract" if in_f32 and shared and shared == summed else "linalg.generic"
     if name == "linalg.generic":
         attributes["iterator_types"] = iterators(evaluator, len(kept), len(summed))
     operation = emit(name, [*tensors, start], [start.type], attributes, form, 1)
 
-    def compute(arguments: Any) -> Any:
-        product = emit("arith.mulf", [widened(evaluator, a, form) for a in list(arguments)[:2]], f32, {}, form)
-        return emit("arith.addf", [arguments[2], product], f32, {}, form)
+    times, plus = ("arith.mulf", "arith.addf") if is_float(kind) else ("arith.muli", "arith.addi")
 
-    body(evaluator, operation.regions[0], [*dtypes, *f32], compute, form)
+    def compute(arguments: Any) -> Any:
+        product = emit(times, [cast(evaluator, a, kind, form) for a in list(arguments)[:2]], [kind], {}, form)
+        return emit(plus, [arguments[2], product], [kind], {}, form)
+
+    body(evaluator, operation.regions[0], [*dtypes, kind], compute, form)
     return operation.results[0]
+
+
+def _kind_of_sums(evaluator: Evaluator, dtypes: Sequence[ir.Type]) -> ir.Type | None:
+    """What products of two types are summed in; None where they are of two kinds."""
+    builder = evaluator.builder
+    if all(isinstance(dtype, ir.FloatType) for dtype in dtypes):
+        return builder.f64 if any(dtype.width > 32 for dtype in dtypes) else builder.f32
+    if all(isinstance(dtype, ir.IntegerType) and dtype.width > 1 for dtype in dtypes):
+        return builder.i64 if any(dtype.width > 32 for dtype in dtypes) else builder.i32
+    return None
 
 
 def _index_sizes(evaluator: Evaluator, tensors: list[ir.Value], names_of: Sequence[Form], form: Form) -> dict[str, int]:

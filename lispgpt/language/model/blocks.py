@@ -21,7 +21,7 @@ def stored_type(evaluator: Evaluator, weight: Weight) -> ir.Type:
     """The type of the tensor that a weight's memory is: bytes of blocks, where it is in blocks."""
     dtype = find_dtype(weight.dtype)
     if dtype.block == 1:
-        return shapes.tensor_type(evaluator, weight.shape, ir.Type.parse(weight.dtype), weight.form)
+        return shapes.tensor_type(evaluator, weight.shape, ir.Type.parse(dtype.mlir), weight.form)
     extents = (*weight.shape[:-1], weight.shape[-1] // dtype.block, dtype.item_bytes)
     return shapes.tensor_type(evaluator, extents, ir.IntegerType.get_signless(8), weight.form)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.core.values import Record, State, Variable, Weight, describe
+from lispgpt.language.core.values import Bytes, Record, State, Variable, Weight, describe
 from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
@@ -16,6 +18,7 @@ from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.index_checks import check_indices
+from lispgpt.language.model.narrow import U8, is_bytes, numbers_of
 from lispgpt.language.model.reports import Reports
 from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Input, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
@@ -46,7 +49,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     for given in entry.inputs:
         shape = declared[given.name.name]
         flat = (shape[0] * shape[1],) if given.sizes is None else shape
-        types.append(shapes.tensor_type(evaluator, flat, ir.Type.parse(given.dtype), given.name))
+        types.append(shapes.tensor_type(evaluator, flat, ir.Type.parse(find_dtype(given.dtype).mlir), given.name))
         held[f"input:{given.name.name}"] = Variable(given.name.name)
     for weight in model.weights.values():
         types.append(stored_type(evaluator, weight))
@@ -54,7 +57,8 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     for state in model.states.values():
         extents = [sizes.get(size) if isinstance(size, str) else size for size in model.dimensions(state)]
         if None not in extents:
-            types.append(shapes.tensor_type(evaluator, extents, ir.Type.parse(state.dtype), state.form))  # type: ignore[arg-type]
+            kind = ir.Type.parse(find_dtype(state.dtype).mlir)
+            types.append(shapes.tensor_type(evaluator, extents, kind, state.form))  # type: ignore[arg-type]
             held[f"state:{state.name}"] = state
     function = evaluator.builder.emit(
         "func.func", [], [], _attributes(evaluator, entry, sizes, declared), entry.form, 1
@@ -72,6 +76,12 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         for weight in filter(is_in_blocks, model.weights.values()):
             if not weight.stacked:
                 weight.value = unpacked(evaluator, weight, weight.value, weight.form)
+        for given in (given for given in entry.inputs if given.dtype == U8):
+            variable = held[f"input:{given.name.name}"]
+            variable.value = numbers_of(evaluator, variable.value, given.name)
+        for weight in model.weights.values():
+            if is_bytes(weight) and not weight.stacked:
+                weight.value = numbers_of(evaluator, weight.value, weight.form)
     evaluator.states.of(Inputs).start([v.value for v in held.values() if not isinstance(v, Weight)])
     for given in entry.inputs:
         variable = held[f"input:{given.name.name}"]
@@ -81,6 +91,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     try:
         value = evaluator.value_of(evaluator.body_in(block, entry.body, scope), entry.body[-1])
         with evaluator.builder.at(block):
+            value, as_bytes = _without_bytes(value, entry.name)
             results = _results(evaluator, entry, value)
         shown = reports.results()
         types = _drop_unused(held, block, [*results.values(), *shown.values()])
@@ -97,6 +108,12 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
             variable.value = None
     kind = ir.FunctionType.get(types, [value.type for value in returned])
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    unsigned = [f"input:{i.name.name}" for i in entry.inputs if i.dtype == U8] + [
+        name for name, variable in held.items() if is_bytes(variable)
+    ]
+    unsigned += [f"result:{name}" for name in as_bytes]
+    if unsigned:
+        function.attributes["unsigned"] = _strings(unsigned)
     function.attributes["arguments"] = _strings(list(held))
     function.attributes["results"] = _strings([*(f"result:{name}" for name in results), *shown, *kept])
     if shown:
@@ -140,6 +157,16 @@ def _rows(evaluator: Evaluator, block: ir.Block, positions: Any, form: Form) -> 
         count *= extent
     with evaluator.builder.at(block):
         return shapes.reshape(evaluator, positions, (count,), form)
+
+
+def _without_bytes(value: Any, name: str) -> tuple[Any, list[str]]:
+    """An entry's value with tensors in place of `Bytes`, and the names of the results that were these."""
+    if isinstance(value, Bytes):
+        return value.value, [name]
+    if not isinstance(value, Record):
+        return value, []
+    values = {key: each.value if isinstance(each, Bytes) else each for key, each in value.values.items()}
+    return replace(value, values=values), [key for key, each in value.values.items() if isinstance(each, Bytes)]
 
 
 def _results(evaluator: Evaluator, entry: Entry, value: Any) -> dict[str, ir.Value]:

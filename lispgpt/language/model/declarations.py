@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, MODEL_DTYPES, find_dtype
 from lispgpt.ir.mlir import ir
-from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.environment import MISSING, Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import BlockType, State, Weight, describe
@@ -146,13 +146,20 @@ def _declaration(
     parts = form.items if isinstance(form, List) else ()
     if len(parts) not in (2, 3) or not isinstance(parts[0], Symbol) or not isinstance(parts[1], Vector):
         evaluator.site.fail(f"`{show(form)}` is not a name, its sizes and a type, like {example}", form)
-    known = (*MODEL_DTYPES, *more)
+    known = (*DECLARED_DTYPES, *more)
     return parts[0], parts[1].items, dtype_of(evaluator, parts[2], environment, known) if len(parts) == 3 else "f32"
 
 
-def dtype_of(evaluator: Evaluator, form: Form, environment: Environment, known: tuple[str, ...] = MODEL_DTYPES) -> str:
+SPELLED = {"bool": "i1", "u8": "u8"}
+"""Types of declared tensors that are none of MLIR's."""
+
+
+def dtype_of(
+    evaluator: Evaluator, form: Form, environment: Environment, known: tuple[str, ...] = DECLARED_DTYPES
+) -> str:
     """The type of a declared tensor's elements."""
-    dtype = str(evaluator.single(form, environment))
+    spelled = SPELLED.get(form.name) if isinstance(form, Symbol) and environment.lookup(form) is MISSING else None
+    dtype = spelled or str(evaluator.single(form, environment))
     if dtype not in known:
         evaluator.site.fail(f"`{show(form)}` is not one of the types {', '.join(known)}", form)
     return dtype

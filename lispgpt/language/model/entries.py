@@ -16,6 +16,7 @@ from lispgpt.language.forms import shapes
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.declarations import dtype_of, is_free
+from lispgpt.language.model.narrow import U8
 from lispgpt.language.model.table import BATCH, POSITIONS, Entry, Input, Model
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
 
@@ -165,7 +166,8 @@ def _check_tensor(evaluator: Evaluator, entry: Entry, declared: Input, value: An
     name = declared.name.name
     if not isinstance(value, ir.Value) or not isinstance(value.type, ir.RankedTensorType):
         evaluator.site.fail(f"{name} of {entry.name} is a tensor, and this is {describe(value)}", form)
-    if str(value.type.element_type) != declared.dtype:
+    dtype = "i32" if declared.dtype == U8 else declared.dtype
+    if str(value.type.element_type) != dtype:
         evaluator.site.fail(f"{name} of {entry.name} is {declared.dtype}, and this is {value.type}", form)
 
 

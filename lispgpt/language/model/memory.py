@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import State, StateReference, Variable, Weight, WeightReference, describe
+from lispgpt.language.core.values import Bytes, State, StateReference, Variable, Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model.blocks import is_in_blocks, unpacked
 from lispgpt.language.model.layers import place_of
+from lispgpt.language.model.narrow import U8, is_bytes, numbers_of
 from lispgpt.language.model.table import BATCH, Building, Model, Place, WholeTexts, Written
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -40,7 +42,8 @@ def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], 
     if target.value is None:
         evaluator.site.fail(f"the weight {target.name} has a value inside an entry only", form)
     if not is_in_blocks(target):
-        return shapes.extract(evaluator, target.value, *_layer(target, arguments[0]), form)
+        part = shapes.extract(evaluator, target.value, *_layer(target, arguments[0]), form)
+        return numbers_of(evaluator, part, form) if is_bytes(target) else part
     stored = tuple(target.value.type.shape)
     start, extents = (arguments[0], *[0] * (len(stored) - 1)), (None, *stored[1:])
     return unpacked(evaluator, target, shapes.extract(evaluator, target.value, start, extents, form), form)
@@ -99,7 +102,8 @@ def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
     if texts is not None:
         return _read_in_texts(evaluator, texts.written(state.name, offsets, sizes), state, offsets, sizes, form)
     assert state.value is not None
-    return shapes.extract(evaluator, state.value, offsets, sizes, form)
+    found = shapes.extract(evaluator, state.value, offsets, sizes, form)
+    return numbers_of(evaluator, found, form) if is_bytes(state) else found
 
 
 def _read_in_texts(
@@ -108,7 +112,7 @@ def _read_in_texts(
     """A part of a state of whole texts, from what was written there and zeros, as at a text's beginning."""
     if len(written) == 1 and written[0][:2] == (offsets, sizes):
         return written[0][2]
-    dtype, extents = ir.Type.parse(state.dtype), _extents(evaluator, state)
+    dtype, extents = ir.Type.parse(find_dtype(state.dtype).mlir), _extents(evaluator, state)
     zero = 0.0 if arithmetic.is_float(dtype) else 0
     shape = tuple(size for size in sizes if size is not None) if not written else extents
     assert shape is not None
@@ -148,7 +152,7 @@ def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: 
     _outside_of_loops(evaluator, form)
     state, offsets, sizes = _window(evaluator, reference, form)
     texts = _texts(evaluator, state)
-    value = shapes.tensor_of(evaluator, value, form, "write-state")
+    value = _stored(evaluator, state, value, form)
     if texts is not None:
         old = _read_state(evaluator, form, reference)
         if value.type != old.type:
@@ -165,6 +169,15 @@ def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: 
     return value
 
 
+def _stored(evaluator: Evaluator, state: State, value: Any, form: Form) -> ir.Value:
+    """What a state is to hold, as it is kept."""
+    if not is_bytes(state):
+        return shapes.tensor_of(evaluator, value, form, "write-state")
+    if not isinstance(value, Bytes):
+        evaluator.site.fail(f"{state.name} is u8; (saturate x u8) makes what it is to hold", form)
+    return value.value
+
+
 @special("update!", 2, 2)
 def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(update! w x)`, `(update! (w l) x)`: a weight, a state, an input or a layer of one holds x after the entry, and
@@ -175,8 +188,14 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     weight = held[0] if isinstance(held, tuple) else held
     if is_in_blocks(weight):
         evaluator.site.fail(f"{weight.name} is in blocks ({weight.dtype}), which are read and never updated", place)
-    value = shapes.tensor_of(evaluator, evaluator.single(form.items[2], environment), form.items[2], "update!")
+    given = evaluator.single(form.items[2], environment)
     now.accumulates |= not isinstance(held, Variable)
+    state = held.state if isinstance(held, StateReference) else held
+    if is_bytes(state) and isinstance(state, State):
+        return _write(evaluator, form, held, given, now.written)
+    value = shapes.tensor_of(evaluator, given, form.items[2], "update!")
+    if is_bytes(weight) or (isinstance(held, Variable) and _is_u8(now, held)):
+        evaluator.site.fail(f"{weight.name} is u8, which is read and never updated", place)
     if isinstance(held, (State, StateReference)):
         _check_type(evaluator, _read_state(evaluator, place, held), value, form)
         return _write(evaluator, form, held, value, now.written)
@@ -194,6 +213,10 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         held.value = shapes.insert(evaluator, value, held.value, offsets, sizes, form)
     held.updated = True
     return value
+
+
+def _is_u8(now: Building, variable: Variable) -> bool:
+    return any(i.name.name == variable.name and i.dtype == U8 for i in now.entry.inputs)
 
 
 def _held(evaluator: Evaluator, place: Form, environment: Environment) -> Any:

@@ -22,6 +22,7 @@ def operation(i: Instruction, lanes: int, widths: dict[str, int]) -> Operation:
     """The translation of an instruction's pseudocode.  widths: bits of operands that have more or fewer than 32."""
     table = tuple(i.get(name.lower()) for name in MODIFIERS) if i.name.startswith("V_BITOP3") else ()
     name = f"{i.name} CLAMPED" if i.saturates else i.name
+    name += f" {i['neg'] & 3}" if i.name.endswith("_IU8") else ""  # which operands have signs
     return _operation(i.family, i.op, name, lanes, tuple(sorted(widths.items())), table)
 
 

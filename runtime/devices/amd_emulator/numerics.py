@@ -101,6 +101,21 @@ def permute_bytes(high: Array, low: Array, selector: Array) -> Array:
     return result
 
 
+def dot_of_bytes(left: Array, right: Array, start: Array, signs: Array) -> Array:
+    """v_dot4_i32_iu8: four products of bytes added to a word; bits 0 and 1 of `signs` say which side's have signs."""
+    total = start.astype(u32)
+    for byte in (0, 8, 16, 24):
+        sides = [value << u32(24 - byte) for value in (left, right)]
+        parts = [
+            side.view(np.int32) >> np.int32(24)
+            if int(np.max(signs)) >> number & 1
+            else (side >> u32(24)).view(np.int32)
+            for number, side in enumerate(sides)
+        ]
+        total = total + (parts[0] * parts[1]).view(u32)
+    return total
+
+
 def sign_extend(x: Array, bits: Array) -> Array:
     """The lowest bits of signed integers with their sign; none give 0."""
     size = x.dtype.itemsize * 8
@@ -120,5 +135,7 @@ FUNCTIONS: dict[str, tuple[str, tuple[str, int] | None]] = {
     "ldexp": ("ldexp({0}, {1})", None), "isNAN": ("np.isnan({0})", TRUTH), "isSignalNAN": ("signalling({0})", TRUTH),
     "isQuietNAN": ("(np.isnan({0}) & ~signalling({0}))", TRUTH), "cvtToQuietNAN": ("quieted({0})", None),
     "isEven": ("(np.mod({0}, 2) == 0)", TRUTH), "signext": ("({0}).astype(i64)", ("i", 64)),
-    "signext_from_bit": ("sign_extend({0}, {1})", None), "permute_bytes": ("permute_bytes({0}, {1}, {2})", ("u", 32)),
+    "signext_from_bit": ("sign_extend({0}, {1})", None),
+    "dot_of_bytes": ("dot_of_bytes({0}, {1}, {2}, {3})", ("u", 32)),
+    "permute_bytes": ("permute_bytes({0}, {1}, {2})", ("u", 32)),
 }  # fmt: skip

@@ -169,6 +169,8 @@ def _packed(i: Instruction, place: int, index: int, bits: int, what: str) -> tup
         changes: list[Change] = [bit_field(16 * low, 16), widened] if high else []
         changes += [absolute(32)] * flips[1] + [negated(32)] * flips[0]
         return place, 16 if halved and floats else 32, True, tuple(changes)
+    if i.name.endswith("_IU8"):  # whose `neg` says which bytes have signs
+        return place, bits, False, ()
     if "PK" not in what:  # what the products of packed operands are added to
         return place, bits, halved, (negated(bits),) * flips[0]
     plain = (low, high, *flips) == (0, 1, False, False)

@@ -39,6 +39,7 @@ OVERRIDES = [(re.compile(pattern), text) for pattern, text in (
     (r"V_MAD_LEGACY_U16", "tmp = S0.u16 * S1.u16 + S2.u16; D0 = {{ 16'0, tmp.u16 }}"),
     (r"V_ACCVGPR_.*", "D0.b32 = S0.b32"),
     (r"V_RNDNE_F32", "D0.f32 = rint(S0.f32)"),
+    (r"V_DOT4_I32_IU8 (\d)", "D0.u32 = dot_of_bytes(S0.u32, S1.u32, S2.u32, {0}U)"),
     (r"V_PERM_B32", "D0.u32 = permute_bytes(S0.u32, S1.u32, S2.u32)"),
     (r"V_PK_MOV_B32", "D0.u64 = {{ S1[31 : 0].u32, S0[31 : 0].u32 }}"),
     (r"V_MAD_(?:CO_)?U64_U32", "p = 64'U(S0.u32) * 64'U(S1.u32); D0.u64 = p + S2.u64; VCC = D0.u64 < p"),

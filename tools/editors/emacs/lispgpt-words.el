@@ -6,8 +6,8 @@
   "and" "block" "block-id" "block-size" "call" "call!" "capability" "compilation" "compilation-cpu" "compilation-gpu"
   "cond" "config" "contract" "def" "defgradient" "defmacro" "defn" "defstruct" "do" "entry" "error" "extern"
   "extern-fn" "fn" "for" "generate" "gguf" "grid-size" "hugging-face" "if" "kernel" "launch" "let" "link-library"
-  "loop" "module" "or" "quasiquote" "quote" "region" "require" "require-dialect" "require-macros" "schedule" "splice"
-  "state" "tensor" "thread-id" "unquote" "update!" "use-dialect" "vararg-call" "weights" "when"
+  "loop" "module" "or" "quasiquote" "quote" "region" "require" "require-dialect" "require-macros" "saturate"
+  "schedule" "splice" "state" "tensor" "thread-id" "unquote" "update!" "use-dialect" "vararg-call" "weights" "when"
 ))
 (defconst lispgpt-builtins '(
   "!=" "*" "+" "-" "->" "-inf" "/" ":" "<" "<=" "=" ">" ">=" "abs" "added-rows" "all-weights" "assert" "at"

@@ -3,7 +3,7 @@ if exists("b:current_syntax") | finish | endif
 syntax iskeyword @,48-57,_,-,!,?,*,+,=,<,>,%,.,/,&,#,|,$,192-255
 syntax keyword lispgptSpecial and block block-id block-size call call! capability compilation compilation-cpu compilation-gpu cond config contract def defgradient defmacro defn defstruct do entry
 syntax keyword lispgptSpecial error extern extern-fn fn for generate gguf grid-size hugging-face if kernel launch let link-library loop module or quasiquote quote region require require-dialect
-syntax keyword lispgptSpecial require-macros schedule splice state tensor thread-id unquote update! use-dialect vararg-call weights when
+syntax keyword lispgptSpecial require-macros saturate schedule splice state tensor thread-id unquote update! use-dialect vararg-call weights when
 syntax keyword lispgptConstant false nil true
 syntax keyword lispgptType bf16 f16 f32 f64 i1 i16 i32 i64 i8 index
 syntax keyword lispgptBuiltin != * + - -> -inf / : < <= = > >= abs added-rows all-weights assert at at-every-position batch batch-place cast ceil ceil-div concat configured cons contraction cos count
