@@ -12,6 +12,8 @@ from lispgpt.base.overlap import overlap
 
 Call = tuple[str, dict[str, Any]]
 """A function's name and its arguments."""
+MOST_BROKEN = 64
+"""How often a text may look like a value and be none, before what is left of it is taken for text."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,12 @@ class Family:
 
 def _objects(text: str) -> Iterator[Call]:
     """The calls among JSON values that stand in a text, whatever stands between them."""
-    decoder, place = json.JSONDecoder(), 0
-    while found := re.compile(r"[\[{]").search(text, place):
+    decoder, place, broken = json.JSONDecoder(), 0, 0
+    while broken < MOST_BROKEN and (found := re.compile(r"[\[{]").search(text, place)):
         try:
             value, place = decoder.raw_decode(text, found.start())
         except (ValueError, RecursionError):
-            place = found.end()
+            place, broken = found.end(), broken + 1
             continue
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, dict) and (call := _of_object(each)):
@@ -43,7 +45,7 @@ def _of_object(value: dict[str, Any]) -> Call | None:
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return (name, given) if isinstance(name, str) and isinstance(given, dict) else None
 
@@ -53,9 +55,20 @@ def _tagged(text: str) -> Iterator[Call]:
     if "<function=" not in text:
         yield from _objects(text)
         return
-    for name, body in re.findall(r"<function=([^>\s]+)>(.*?)(?:</function>|$)", text, re.DOTALL):
-        found = re.findall(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
-        yield name, {key: _value(value) for key, value in found}
+    for part in text.split("<function=")[1:]:
+        name, opened, body = part.partition(">")
+        if opened and name and not re.search(r"\s", name):
+            yield name, dict(_parameters(body.partition("</function>")[0]))
+
+
+def _parameters(body: str) -> Iterator[tuple[str, Any]]:
+    """<parameter=KEY>VALUE</parameter>…"""
+    while "<parameter=" in body:
+        key, _, rest = body.partition("<parameter=")[2].partition(">")
+        value, closed, body = rest.partition("</parameter>")
+        if not closed:
+            return
+        yield key, _value(value.removeprefix("\n").removesuffix("\n"))
 
 
 def _named(pattern: str) -> Callable[[str], Iterator[Call]]:
@@ -83,12 +96,12 @@ def _mistral(text: str) -> Iterator[Call]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
 FAMILIES = (
-    Family("<|channel|>commentary", _named(r"to=functions\.([\w.-]+)[^{]*?<\|message\|>(?=\{)")),
+    Family("<|channel|>commentary", _named(r"to=functions\.([\w.-]+)[^{]{0,64}?<\|message\|>(?=\{)")),
     Family(
         "<\uff5ctool\u2581calls\u2581begin\uff5c>",
         _named(r"<\uff5ctool\u2581sep\uff5c>([\w.-]+)\s*(?:```json\s*)?(?=\{)"),

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from lispgpt.base.errors import UserError
-from lispgpt.chat.prompt_tokens import with_ends
 from lispgpt.chat.template import find_template
 from lispgpt.cli.chat import load_model, loading_options
 from lispgpt.cli.options import PATH, all_of, guarded
@@ -42,22 +41,15 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     try:
         import uvicorn
 
-        from lispgpt.chat.grammar import Grammars
         from lispgpt.serve.app import application
         from lispgpt.serve.models import Models, Served
-        from lispgpt.serve.scheduler import Scheduler
     except ImportError as error:
         raise UserError(f"serving wants more packages ({error.name}): pip install 'lispgpt[serve]'") from None
 
     def loaded(name: str, path: Path) -> Served:
         template = find_template(find_given(path, options["checkpoint"]).weights, options["template"])
         model = load_model(ctx, path, options, batch=options["places"])
-        if model.tokenizer is None:
-            raise UserError(f"{path}: serving wants a tokenizer, and none was found: give --tokenizer FILE")
-        tokenizer = with_ends(model.tokenizer, template)
-        scheduler = Scheduler(model, options["places"], options["queue"])
-        grammars = Grammars(tokenizer, int(model.session.config["vocab"]))
-        return Served(name, model, template, tokenizer, scheduler, grammars)
+        return Served.of(name, model, template, options["places"], options["queue"])
 
     named = {_name(path): path for path in models}
     if len(named) < len(models):

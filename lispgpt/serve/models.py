@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lispgpt.api import Model
+from lispgpt.api import Model, UserError
 from lispgpt.chat.grammar import Grammars
+from lispgpt.chat.prompt_tokens import with_ends
 from lispgpt.chat.template import ChatTemplate
 from lispgpt.runtime.tokenizers import Tokenizer
 from lispgpt.serve.scheduler import Scheduler
@@ -26,6 +27,15 @@ class Served:
     grammars: Grammars
     users: int = 0
     used: float = 0.0
+
+    @staticmethod
+    def of(name: str, model: Model, template: ChatTemplate, places: int = 8, queue: int = 256) -> Served:
+        """A model that was loaded with a batch of so many places.  queue: texts that may wait."""
+        if model.tokenizer is None:
+            raise UserError(f"{name}: serving wants a tokenizer, and none was found: give --tokenizer FILE")
+        tokenizer = with_ends(model.tokenizer, template)
+        grammars = Grammars(tokenizer, int(model.session.config["vocab"]))
+        return Served(name, model, template, tokenizer, Scheduler(model, places, queue), grammars)
 
     def close(self) -> None:
         self.scheduler.close()

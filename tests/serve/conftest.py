@@ -15,8 +15,6 @@ import uvicorn
 from serve.client import Client
 
 import lispgpt
-from lispgpt.chat.grammar import Grammars
-from lispgpt.chat.prompt_tokens import with_ends
 from lispgpt.chat.template import ChatTemplate, find_template
 from lispgpt.serve.app import application
 from lispgpt.serve.models import Models, Served
@@ -49,10 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lispgpt.Model]:
 
 
 def served(model: lispgpt.Model, queue: int, template: ChatTemplate | None = None, name: str = "austen") -> Served:
-    template = template or find_template(AUSTEN)
-    assert model.tokenizer is not None
-    tokenizer, grammars = with_ends(model.tokenizer, template), Grammars(model.tokenizer, 4096)
-    return Served(name, model, template, tokenizer, Scheduler(model, PLACES, queue), grammars)
+    return Served.of(name, model, template or find_template(AUSTEN), PLACES, queue)
 
 
 @contextmanager
