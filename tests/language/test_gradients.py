@@ -288,3 +288,11 @@ def test_a_function_of_a_scalar_has_a_gradient_of_its_own() -> None:
         seed,
         definitions,
     )
+
+
+@pytest.mark.parametrize("loss", ["(sum x)", "(sum (* x (exp x)))"])
+def test_without_the_library_of_rules_it_is_named(loss: str) -> None:
+    unused = np.zeros(1, np.int32)
+    program = f"(entry f [tokens positions (x [4] f32)] (first (gradients {loss} [x])))"
+    with pytest.raises(UserError, match=r"stand in a library: \(require gradients\), or nn, which has it"):
+        run(program, [unused, unused, np.ones(4, np.float32)], [(1, 1)], "f_batch1_positions1")

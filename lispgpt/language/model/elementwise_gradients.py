@@ -18,7 +18,7 @@ from lispgpt.language.forms import arithmetic, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.model import index_algebra
 from lispgpt.language.model.body_clones import Clone, ends, scalars_before, with_branches, within
-from lispgpt.language.model.gradient_rules import GradientRules
+from lispgpt.language.model.gradient_rules import GradientRules, without_rule
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
@@ -155,7 +155,7 @@ class _Body:
         elif inner.name in rules.of_ops:
             rule = rules.of_ops[inner.name]
         else:
-            evaluator.site.fail(f"there is no gradient rule for `{inner.name}`; (defgradient …) adds one", self.form)
+            evaluator.site.fail(without_rule(evaluator, f"`{inner.name}`"), self.form)
         values = [clone.value(v) for v in (result, *operands)]
         parts = evaluator.call(rule, [shares[result], *values], self.form)
         for operand, part in zip(operands, parts, strict=False):

@@ -13,7 +13,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.parameters import parse_parameters
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Closure, describe, items_of
-from lispgpt.language.forms import arithmetic, shapes, tensors
+from lispgpt.language.forms import arithmetic, modules, shapes, tensors
 from lispgpt.language.model import index_algebra
 from lispgpt.language.model.table import Building, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, head_name, show
@@ -40,6 +40,13 @@ class GradientRules:
         for old, new in self.rewritten:
             old.replace_all_uses_with(new)
         self.rewritten.clear()
+
+
+def without_rule(evaluator: Evaluator, what: str) -> str:
+    """What to say of an op that has no rule; what: it, in a user's words.  The language's own rules are a library."""
+    if (modules.LIBRARY / "gradients.lisp").resolve() not in evaluator.states.of(modules.Files).loaded:
+        return "the gradients of the language's forms stand in a library: (require gradients), or nn, which has it"
+    return f"there is no gradient rule for {what}; (defgradient …) adds one"
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, describe
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model import body_clones, elementwise_gradients
-from lispgpt.language.model.gradient_rules import GradientRules, same_value
+from lispgpt.language.model.gradient_rules import GradientRules, same_value, without_rule
 from lispgpt.language.model.gradient_sums import Sum, as_type
 from lispgpt.language.model.gradient_targets import targets_of
 from lispgpt.language.model.loop_gradients import LoopGradients
@@ -244,5 +244,5 @@ class _Backward:
             "func.call": "a kernel or function that is called",
             "linalg.generic": "an op with sums of its own",
         }
-        message = f"there is no gradient rule for {told.get(what, f'`{what}`')}; (defgradient …) adds one"
+        message = without_rule(self.evaluator, told.get(what, f"`{what}`"))
         return self.evaluator.site.error(message, spans[-1] if spans else self.form)
