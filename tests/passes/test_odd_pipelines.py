@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+import seeded
+from fuzz import odd_pipelines
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, compile_request
@@ -75,3 +77,11 @@ def test_a_pass_that_comes_twice_is_one_error(tmp_path: Path, twice: str) -> Non
     text = re.sub(rf"\(pass {twice}( {{[^}}]*}})?\)", r"\g<0> \g<0>", pipeline_path("cpu").read_text())
     with pytest.raises(UserError, match=f"pass {twice} failed: it cannot run here"):
         compiled(tmp_path, text, "cpu")
+
+
+@pytest.mark.parametrize("change", odd_pipelines.CHANGES)
+def test_a_changed_pipeline_is_one_error_or_gives_what_is_right(change: str) -> None:
+    """One of the changes that `python tests/fuzz/odd_pipelines.py` makes of each target's, all of them."""
+    every = list(odd_pipelines.changed(pipeline_path("cpu").read_text(), change))
+    text, what = every[seeded.fresh_seed() % len(every)]
+    assert odd_pipelines.tried(text, "cpu") in ("right", "refused"), what
