@@ -42,13 +42,22 @@ def test_the_lexer_takes_every_program() -> None:
         assert not [value for kind, value in tokens if kind is Error], path
 
 
-LINE = '(defn f [x] (let [y (linear x 1.5e-3)] (arith.addi {:k "s"} y tensor<2xf32> bf16 true ^b))) ; why'
+LINE = (
+    "(defn f [x] (let [y (linear x 1.5e-3)] "
+    '(arith.addi {:k "s"} y tensor<2xf32> !llvm.array<2 x i8> bf16 true ^b))) ; why'
+)
 
 
 def test_kinds_of_tokens() -> None:
     found = {value: kind for kind, value in LispgptLexer().get_tokens(LINE)}
     wanted = {"defn": Keyword.Declaration, "f": Name.Function, "let": Keyword, "1.5e-3": Number, ":k": Name.Attribute}
-    wanted |= {'"s"': String.Double, "arith.addi": Name.Function, "tensor<2xf32>": Keyword.Type, "bf16": Keyword.Type}
+    wanted |= {
+        '"s"': String.Double,
+        "arith.addi": Name.Function,
+        "tensor<2xf32>": Keyword.Type,
+        "!llvm.array<2 x i8>": Keyword.Type,
+        "bf16": Keyword.Type,
+    }
     wanted |= {"true": Keyword.Constant, "^b": Name.Label, "; why": Comment.Single, "x": Name}
     assert {value: found.get(value) for value in wanted} == wanted
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -80,7 +89,12 @@ def test_the_textmate_grammar_finds_the_same() -> None:
         "1.5e-3": "constant.numeric",
     }
     wanted |= {'"s"': "string.quoted.double", "arith.addi": "support.function.op", "tensor<2xf32>": "storage.type.mlir"}
-    wanted |= {"bf16": "storage.type.primitive", "true": "constant.language", "; why": "comment.line.semicolon"}
+    wanted |= {
+        "bf16": "storage.type.primitive",
+        "!llvm.array<2 x i8>": "storage.type.mlir",
+        "true": "constant.language",
+        "; why": "comment.line.semicolon",
+    }
     assert {word: found.get(word) for word in wanted} == {word: f"{scope}.lispgpt" for word, scope in wanted.items()}
 
 

@@ -105,7 +105,9 @@ def textmate(kinds: dict[str, tuple[str, ...]]) -> str:
         pattern("constant.language", rf"{begins}({_any(kinds['CONSTANTS'])}){NAME_ENDS}"),
         pattern("storage.type.primitive", rf"{begins}({_any(kinds['TYPES'])}){NAME_ENDS}"),
         pattern(
-            "storage.type.mlir", rf"{begins}((memref|tensor|vector|tuple|array|dense|affine_map)<[^\n]*?>|![\w.]+)"
+            "storage.type.mlir",
+            rf"{begins}((memref|tensor|vector|tuple|array|dense|affine_map)<[^\n]*?>|![\w.]+(<[^\n]*?>)?)"
+            r"(?=[\s()\[\]{}]|$)",
         ),
         pattern("support.function", rf"{begins}({_any((*kinds['BUILTINS'], *kinds['CORE']))}){NAME_ENDS}"),
         pattern("support.function.op", rf"{begins}[a-z_]\w*\.[\w.]+"),

@@ -5,5 +5,5 @@ setlocal commentstring=;\ %s comments=:; lisp expandtab
 setlocal iskeyword=@,48-57,_,-,!,?,*,+,=,<,>,%,.,/,&,#,\|,$
 setlocal equalprg=lispgpt\ fmt\ - formatprg=lispgpt\ fmt\ -
 if has("nvim")
-  lua vim.lsp.start({ name = "lispgpt", cmd = { "lispgpt", "lsp" }, root_dir = vim.fs.root(0, { ".git", "pyproject.toml" }) })
+  lua require("lispgpt").start(vim.api.nvim_get_current_buf())
 endif
