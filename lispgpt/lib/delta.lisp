@@ -21,6 +21,32 @@
   (remembered walk-of-deltas state x query key keep share))
 (defn walk-of-deltas [x query key keep share old]
   (walked walk-deltas x old query key keep share))
+(defgradient walk-of-deltas [g made & xs] (gradients-of deltas-by-steps g xs))
+
+; what `remember-differences` walks, in ops that have gradients; of the states before each step, which a gradient reads,
+; those of every so-manyth are kept
+(defn deltas-by-steps [given]
+  (let [[x query key keep share old] given
+        [[b length columns] [_ _ all] [_ _ groups states]] [(shape x) (shape keep) (shape key)]
+        [heads size] [(quot all groups) (quot columns all)]
+        x (reshape x [b length groups heads size])
+        [keep share] (map (fn [y] (reshape y [b length groups heads])) [keep share])
+        steps-of (fn [y] (tensor [t length n b g groups c (dim y 3)] (at y n t g c)))
+        step (fn [before [x query key keep share]]
+               (let [kept (tensor [n b g groups h heads d size s states] (* (at before n g h d s) (at keep n g h)))
+                     seen (contract [n g h d] kept [n g h d s] key [n g s])
+                     missing (tensor [n b g groups h heads d size]
+                               (* (at share n g h) (- (at x n g h d) (at seen n g h d))))
+                     now (tensor [n b g groups h heads d size s states]
+                           (+ (at kept n g h d s) (* (at missing n g h d) (at key n g s))))]
+                 [now (contract [n g h d] now [n g h d s] query [n g s])]))
+        chunk (fold (fn [found n] (if (= (mod length n) 0) n found)) 1 [2 4 8 16 32])
+        [_ found] (scan step
+                        (reshape old [b groups heads size states])
+                        (concat [(tensor [t length n b g groups h heads d size] (at x n t g h d))]
+                          (map steps-of [query key keep share]))
+                        {:chunk chunk})]
+    (reshape (tensor [n b t length g groups h heads d size] (at found t n g h d)) [b length columns])))
 
 ; x [… size], each row by the root of the sum of its squares
 (defn of-length-one [x epsilon]

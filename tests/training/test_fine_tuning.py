@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ KINDS = {folder.config["model_type"]: folder.name for folder in FOLDERS.values()
 QUICK = ("qwen3-bf16", "mamba-f32")
 EVERY = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in KINDS.values() if name not in QUICK)]
 EXACT = ["mixtral-f32", *(pytest.param(name, marks=pytest.mark.slow) for name in KINDS.values())]
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 STEPS: dict[str, Any] = {"batch": 2, "length": 8, "lr": 5e-3, "warmup": 1, "eval_every": 0, "weight_decay": 0.0}
-WITHOUT_GRADIENT = {"qwen3_next": "there is no gradient rule for a kernel or function that is called"}
 PROBE = """(require "{program}")
 (require training)
 (entry probe [(tokens [batch length] i32) (targets [batch length] i32)]
@@ -67,10 +68,6 @@ def test_a_folder_learns_and_is_written_as_a_folder_like_it(name: str, cache: Pa
     model = folder.write(tmp_path / "model", shards=2)
     (model / "generation_config.json").write_text('{"pad_token_id": 0}')
     run, given = tmp_path / "run", {"program": model, "data": by_heart(tmp_path, folder), "val_fraction": 0.0, **STEPS}
-    if folder.config["model_type"] in WITHOUT_GRADIENT:
-        with pytest.raises(UserError, match=WITHOUT_GRADIENT[folder.config["model_type"]]):
-            train(run, cache, steps=8, **given)
-        return
     train(run, cache, steps=8, **given)
     assert min(losses(run)[-2:]) < 0.97 * losses(run)[0]
     written = read_safetensors(run / "latest" / "model.safetensors")
@@ -108,16 +105,19 @@ def test_a_folder_that_learnt_nothing_is_the_same(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_its_gradient_is_that_of_differences(name: str, tmp_path: Path) -> None:
-    """Along directions that all weights go at once."""
+    """Along directions that all weights go at once; of quiet weights and all experts, so that losses have no jumps."""
     folder = FOLDERS[name]
-    if folder.config["model_type"] in WITHOUT_GRADIENT:
-        pytest.skip("it has none")
+    if name != "mixtral-f32" and "num_experts_per_tok" in folder.config:
+        every = next(folder.config[word] for word in EXPERTS if word in folder.config)
+        folder = replace(folder, config={**folder.config, "num_experts_per_tok": every})
     model, rng = folder.write(tmp_path / "model"), seeded.rng()
     opened = open_weights(model)
     weights = {}
     for weight in opened.names():
         weights[weight] = np.empty(opened.info(weight).shape, np.float32)
         opened.read_into(weight, weights[weight], "f32")
+        if weights[weight].ndim > 1:
+            weights[weight] *= np.float32(0.3)
     asked = " ".join(f":d{number} (nth g {number})" for number in range(len(weights)))
     (tmp_path / "probe.lisp").write_text(PROBE.format(program=program_for(model), gradients=asked))
     tokens = rng.integers(0, min(vocabulary(folder.config), 40), (2, 9)).astype(np.int32)
@@ -133,10 +133,10 @@ def test_its_gradient_is_that_of_differences(name: str, tmp_path: Path) -> None:
     gradient = {weight[0]: found[f"d{number}"] for number, weight in enumerate(declared(request).weights)}
     for _ in range(2):
         way = {n: (w.std() * rng.standard_normal(w.shape)).astype(np.float32) for n, w in weights.items()}
-        ends = [float(probed({n: w + s * way[n] for n, w in weights.items()})["loss"]) for s in (1e-3, -1e-3)]
+        ends = [float(probed({n: w + s * way[n] for n, w in weights.items()})["loss"]) for s in (3e-4, -3e-4)]
         wanted = sum(float((gradient[n].astype(np.float64) * way[n]).sum()) for n in weights)
         size = np.sqrt(sum(float((gradient[n].astype(np.float64) ** 2 * weights[n].std() ** 2).sum()) for n in weights))
-        assert abs((ends[0] - ends[1]) / 2e-3 - wanted) < 0.03 * size, (name, wanted, size)
+        assert abs((ends[0] - ends[1]) / 6e-4 - wanted) < 0.03 * size, (name, wanted, size)
 
 
 def test_what_is_no_model_to_train_is_said(tmp_path: Path, cache: Path) -> None:
