@@ -1,7 +1,7 @@
 """Replicas of lispgpt's server behind Ray Serve, which starts them, watches them and spreads requests over them.
 
     pip install 'lispgpt[serve]' 'ray[serve]'
-    MODEL=examples/models/austen REPLICAS=2 serve run examples.serve_on_ray:app
+    MODEL=examples/models/austen REPLICAS=2 PYTHONPATH=examples serve run serve_on_ray:app
 
 A replica keeps nothing that another one has to know: which of them answers changes no token.
 """

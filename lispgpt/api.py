@@ -84,6 +84,7 @@ def load(
     pipeline: str | Path | None = None,
     precision: str = EXACT,
     tokenizer: str | Path | None = None,
+    adapter: str | Path | None = None,
     threads: int | None = None,
     cache: str | Path | bool | None = True,
     check: bool = False,
@@ -96,7 +97,8 @@ def load(
     program: a program's file, whose entries are compiled as they are needed, an artifact, or a Hugging Face folder of a
     model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
     installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
-    for.  tokenizer: a file; by default the one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps
+    for.  tokenizer: a file; by default the one beside the checkpoint.  adapter: a LoRA's folder in PEFT's format, which
+    is added to a Hugging Face folder's weights.  threads: of a CPU.  cache: a folder that keeps
     what was compiled; by default the command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None keeps nothing.  check:
     hold every launch to what it says it reads and writes (on a CPU, slow).  first_nan: compile each op as a kernel of
     its own, look at what each makes, and raise UserError at the form that the first NaN comes from (slow).
@@ -108,7 +110,7 @@ def load(
     with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
     (~/.config/lispgpt/trusted-keys).
     """
-    given = find_given(program, checkpoint)
+    given = find_given(program, checkpoint, adapter)
     if given.checkpoint is not None and given.checkpoint.notice:
         warnings.warn(given.checkpoint.notice, stacklevel=2)
     path, folder = given.program, folder_for(cache)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import seeded
 from click.core import ParameterSource
+from recorded_adapters import small_adapter
 
 import lispgpt
 import lispgpt.runtime.devices
@@ -183,6 +184,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.copy(ROOT / "passes" / "pipelines" / "cpu.lisp", folder / "mine.lisp")
     shutil.copy(ROOT / "passes" / "pipelines" / "gpu.lisp", folder)
     (folder / "mine.jinja").write_text("{{ messages[-1].content }}")
+    small_adapter(folder / "adapter")
     rng = seeded.rng()
     for name, shape in (("x", (2, 784)), ("a", (96, 64)), ("b", (80, 64))):
         np.save(folder / f"{name}.npy", rng.standard_normal(shape, np.float32))
@@ -200,6 +202,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def done(line: str) -> None:
     """Run a command line, which has to end well."""
+    shutil.rmtree("merged", ignore_errors=True)
     with pytest.raises(SystemExit) as ended:
         main(shlex.split(line))
     assert ended.value.code == 0, line

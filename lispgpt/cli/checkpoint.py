@@ -18,10 +18,12 @@ from lispgpt.base.errors import UserError, visible
 from lispgpt.cli.options import parse_settings
 from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.compiled import declared
-from lispgpt.compiler.folders import Kind, is_model, open_weights, program_for
+from lispgpt.compiler.folders import Kind, is_folder, is_model, names_in, open_weights, program_for
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
+from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.huggingface import merge as merge_adapter
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import convert_to_blocks, make_for
@@ -128,6 +130,7 @@ def make(
 @click.option("--program", type=click.Path(path_type=Path), help="Reads SOURCE by its names, and is evaluated.")
 @click.option("--data", type=click.Path(path_type=Path), multiple=True, help="Print the perplexity of both on a text.")
 @click.option("--most", type=click.IntRange(1), help="With --data: sequences at most.")
+@click.option("--merge", type=click.Path(path_type=Path), help="Add a LoRA's folder to SOURCE's weights; same types.")
 def convert(
     source: Path,
     out: Path,
@@ -136,12 +139,15 @@ def convert(
     program: Path | None,
     data: tuple[Path, ...],
     most: int | None,
+    merge: Path | None,
 ) -> None:
-    """Rewrite a checkpoint, and the tokenizer beside it, in another format or type."""
+    """Rewrite a checkpoint, and the tokenizer beside it, in another format or type, or with a LoRA added."""
     evaluated = program_for(source) if program is None and is_model(source) else program
     if data and evaluated is None:
         raise click.UsageError("--data needs --program, whose loss or logits are evaluated")
-    if dtype not in BLOCK_DTYPES:
+    if merge is not None:
+        tokenizer = _merge(source, merge, out, program, format_name or dtype)
+    elif dtype not in BLOCK_DTYPES:
         tokenizer = convert_checkpoint(source, out, format_name or "llmc", dtype)
     elif format_name is not None:
         raise click.UsageError(f"{dtype} is written as safetensors, by the program's names, and not as {format_name}")
@@ -154,6 +160,18 @@ def convert(
             found = evaluate(evaluated, path, data, most=most)
             echo(f"{path}: perplexity {found.perplexity:.4f}, of {found.targets:,} tokens")
     _report(out, tokenizer, f"none was found beside {source}")
+
+
+def _merge(source: Path, adapter: Path, out: Path, program: Path | None, other: str | None) -> Path | None:
+    """Write a folder with an adapter added; where its tokenizer lies."""
+    if other is not None:
+        raise click.UsageError(f"--merge keeps format and types: convert what it writes to {other}")
+    if not is_folder(source):
+        raise UserError(f"{source} is no Hugging Face folder, and {adapter} is an adapter of such")
+    names = names_in(program or program_for(source))
+    merge_adapter(source, Adapter(adapter), () if names is None else names.prefix, out)
+    found = out / "tokenizer.json"
+    return found if found.exists() else None
 
 
 def _facts(opened: checkpoints.Checkpoint) -> dict[str, Any]:

@@ -64,6 +64,7 @@ VALUES = {
     "--threads": "1",
     "--format": "json",
     "--template": "mine.jinja",
+    "--adapter": "adapter",
     "--system": "'Answer in one sentence.'",
     "--load": "talk.json",
     "--host": "0.0.0.0",
@@ -127,6 +128,7 @@ SAID, ENTRY = (
     "examples/classifier.lisp --checkpoint classes.safetensors --entry classify",
 )
 OWN = {
+    "lispgpt checkpoint convert --merge": f"{AUSTEN} merged --merge adapter",
     "lispgpt run --prompt-file": f"{AUSTEN} --prompt-file examples/texts/harbour.txt --max-new-tokens 4",
     "lispgpt run --prompts": f"{AUSTEN} --prompts examples/prompts.jsonl --max-new-tokens 4",
     "lispgpt run --prompt-tokens": f"{AUSTEN} --prompt-tokens 3,5 --max-new-tokens 4",

@@ -34,6 +34,9 @@ FIRST_NAN = click.option(
 COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 
+ADAPTER = click.option("--adapter", type=PATH, help="A LoRA's folder in PEFT's format, added to a folder's weights.")
+
+
 def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what to compile and what to show on the way."""
     options = [

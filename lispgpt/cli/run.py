@@ -17,6 +17,7 @@ from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.completing import ENTRY
 from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
 from lispgpt.cli.options import (
+    ADAPTER,
     COMMAND_LINE,
     FIRST_NAN,
     FORMAT,
@@ -59,6 +60,7 @@ OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "prin
 @click.argument("arguments", nargs=-1)
 @compile_options
 @click.option("--tokenizer", "tokenizer_path", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
+@ADAPTER
 @all_of(prompt_options() + sampling_options())
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @FORMAT
@@ -85,7 +87,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     key you listed has signed (lispgpt sign --help).
     """
     started = time.monotonic()
-    given = find_given(program, options["checkpoint"])
+    given = find_given(program, options["checkpoint"], options["adapter"])
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
     observer = Observer(options["dump_dir"], options["print_after"], say, options["locations"])

@@ -10,7 +10,7 @@ SECTIONS = {
         *("max_new_tokens", "greedy", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"),
         *("frequency_penalty", "logit_bias", "seed", "lookup"),
     ),
-    "The model": ("checkpoint", "tokenizer_path", "settings", "context", "batch", "trust"),
+    "The model": ("checkpoint", "adapter", "tokenizer_path", "settings", "context", "batch", "trust"),
     "The machine": ("target", "threads", "precision", "devices", "engine", "patience"),
     "What is printed": ("format_", "stats", "profile", "logprobs"),
     "One entry": ("entry", "inputs", "output", "check", "first_nan", "shapes"),

@@ -22,6 +22,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.command("serve")
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="MODEL…")
 @all_of(loading_options())
+@click.option("--adapter", "adapters", type=PATH, multiple=True, help="A LoRA's folder: MODEL with it, by its name.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--api-key", help="What clients have to show (default: LISPGPT_API_KEY, or nothing).")
@@ -35,8 +36,8 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     """Serve MODELs (folders, GGUF files, ORG/NAME): /v1/chat/completions, /v1/completions, and a page to talk at /.
 
-    A text's tokens do not depend on what else is served, or was.  Clients are those of OpenAI's API; /metrics is for
-    Prometheus.  Wants: pip install 'lispgpt[serve]'.
+    A text's tokens do not depend on what else is served, or was.  MODEL with each --adapter is a model, too.  Clients
+    are those of OpenAI's API; /metrics is for Prometheus.  Wants: pip install 'lispgpt[serve]'.
     """
     try:
         import uvicorn
@@ -46,15 +47,18 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     except ImportError as error:
         raise UserError(f"serving wants more packages ({error.name}): pip install 'lispgpt[serve]'") from None
 
-    def loaded(name: str, path: Path) -> Served:
+    def loaded(name: str, path: Path, adapter: Path | None = None) -> Served:
         template = find_template(find_given(path, options["checkpoint"]).weights, options["template"])
-        model = load_model(ctx, path, options, batch=options["places"])
+        model = load_model(ctx, path, options | {"adapter": adapter}, batch=options["places"])
         return Served.of(name, model, template, options["places"], options["queue"])
 
-    named = {_name(path): path for path in models}
-    if len(named) < len(models):
+    if options["adapters"] and len(models) > 1:
+        raise UserError("adapters are of one MODEL: give one")
+    asked = [(path, None) for path in models] + [(models[0], adapter) for adapter in options["adapters"]]
+    named = {_name(adapter or path): partial(loaded, _name(adapter or path), path, adapter) for path, adapter in asked}
+    if len(named) < len(asked):
         raise UserError("two of the models have one name: give other folders")
-    there = Models({name: partial(loaded, name, path) for name, path in named.items()}, options["loaded"])
+    there = Models(named, options["loaded"])
     for name in there.names[: options["loaded"]]:
         there.end(there.begin(name))  # type: ignore[arg-type]
     key = options["api_key"] or ctx.obj["environment"].get("LISPGPT_API_KEY")

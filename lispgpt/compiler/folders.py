@@ -19,6 +19,7 @@ from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import is_there
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
+from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.sealed import LATEST
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
@@ -109,9 +110,10 @@ class Given:
         return {} if self.checkpoint is None else dict(self.checkpoint.config)
 
 
-def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
+def find_given(program: str | Path, checkpoint: str | Path | None, adapter: str | Path | None = None) -> Given:
     """A program, an artifact, a Hugging Face folder or GGUF file alone, and a checkpoint to run it with; UserError
-    where they do not fit each other.  A model of the hub may stand for a folder (see `hub`)."""
+    where they do not fit each other.  A model of the hub may stand for a folder (see `hub`).  adapter: the folder of a
+    LoRA that is added to a folder's weights."""
     path, weights = hub.local(program), None if checkpoint is None else hub.local(checkpoint)
     newest = checkpoints.settled(path)
     if path != newest and is_model(newest):
@@ -125,9 +127,12 @@ def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
     _check_runs(path)
     artifact = load_artifact(path) if path.suffix == ".lgpt" or path.is_dir() else None
     if weights is None:
+        if adapter is not None:
+            raise UserError("an adapter is added to a model's weights, and none are given")
         return Given(path, artifact, None, None)
     names = artifact.folder if artifact else names_in(path) if is_model(weights) else None
-    return Given(path, artifact, weights, open_for(weights, path, names))
+    added = None if adapter is None else Adapter(adapter)
+    return Given(path, artifact, weights, open_for(weights, path, names, added))
 
 
 def program_of_run(folder: Path) -> Path:
@@ -146,7 +151,7 @@ def _check_runs(path: Path) -> None:
     if (path / LATEST).is_dir():
         raise UserError(f"{path} is the folder of a run: give the program that was trained, and --checkpoint {path}")
     if (path / "adapter_config.json").is_file() and not is_folder(path):
-        raise UserError(f"{path} is an adapter, which changes another model: merge it into that (merge_and_unload)")
+        raise UserError(f"{path} is an adapter, which changes another model: give that, and --adapter {path}")
     if path.is_dir() and not (path / MANIFEST).exists():
         raise UserError(f"{path} is a folder without config.json, as models have, and manifest.json, as artifacts have")
     if path.suffix == ".gguf":
@@ -155,12 +160,15 @@ def _check_runs(path: Path) -> None:
         raise UserError(f"{path} is a checkpoint, which a program runs: give the program, and --checkpoint {path}")
 
 
-def open_for(path: str | Path, program: Path, names: FolderMap | None) -> Checkpoint:
+def open_for(path: str | Path, program: Path, names: FolderMap | None, adapter: Adapter | None = None) -> Checkpoint:
     """A checkpoint to run a program with; names: what the program (or artifact) says of folders.
 
-    A model that the program says nothing of is read as the package's own program for it reads it.
+    A model that the program says nothing of is read as the package's own program for it reads it.  adapter: added to
+    the weights of a folder.
     """
     path = checkpoints.settled(path)
+    if adapter is not None and not is_folder(path):
+        raise UserError(f"{path} is no Hugging Face folder, and {adapter.path} is an adapter of such")
     if not is_gguf(path) and not (is_folder(path) and huggingface.recognises(Path(path), b"")):
         return checkpoints.open(path)
     kind = Kind.of(path)
@@ -173,7 +181,9 @@ def open_for(path: str | Path, program: Path, names: FolderMap | None) -> Checkp
         names = names_in(kind.known[kind.name])
     if is_gguf(path):
         return gguf_file.open_checkpoint(Path(path), names)
-    return checkpoints.open(path) if names is None else huggingface.open_checkpoint(Path(path), names)
+    if names is None and adapter is not None:
+        raise UserError(f"{program} does not say what it calls a folder's weights, to which an adapter is added")
+    return checkpoints.open(path) if names is None else huggingface.open_checkpoint(Path(path), names, adapter)
 
 
 def open_weights(path: str | Path, program: str | Path | None = None) -> Checkpoint:

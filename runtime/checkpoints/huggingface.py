@@ -10,7 +10,9 @@ import importlib
 import json
 import pkgutil
 import re
+import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from lispgpt.base.files import replacing
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import is_there
+from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.mapped_folder import QUANTIZATION, assemble, check_readable, read_settings
@@ -62,10 +65,11 @@ def model_type(path: Path) -> str:
     return kind or "gpt2"
 
 
-def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
+def open_checkpoint(path: Path, names: FolderMap | None = None, adapter: Adapter | None = None) -> Checkpoint:
     """Map a folder's weights after checking names, shapes and offsets against config.json.
 
-    names: what the program to be run calls them; without it, those of the architectures known here.
+    names: what the program to be run calls them; without it, those of the architectures known here.  adapter: added to
+    weights that a program names.
     """
     folder = path if path.is_dir() else path.parent
     data = read_json(folder / CONFIG)
@@ -74,6 +78,8 @@ def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
         config = read_settings(folder / CONFIG, data, names)
         stored = _read_weights(folder, None if path.is_dir() else path, names.prefix)
         stored = with_scales(folder, stored, data.get(QUANTIZATION))
+        if adapter is not None:
+            stored = adapter.merged(stored, partial(_without, names.prefix))
         return assemble(
             folder, names, config, _without_guessing(stored, config.get("layers", 1), data.get(GUESSING) or 0)
         )
@@ -179,11 +185,36 @@ def read_named(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict
     found: dict[str, tuple[str, Stored]] = {}
     for path in files:
         for full_name, tensor in read_safetensors(path).items():
-            name = full_name.removeprefix(next(filter(full_name.startswith, prefixes), ""))
+            name = _without(prefixes, full_name)
             if name in found:
                 raise UserError(f"{path}: tensor {name!r} is there twice")
             found[name] = full_name, tensor
     return found
+
+
+def _without(prefixes: Sequence[str], name: str) -> str:
+    """A tensor's name without the first of the prefixes that it has."""
+    return name.removeprefix(next(filter(name.startswith, prefixes), ""))
+
+
+def merge(folder: Path, adapter: Adapter, prefixes: Sequence[str], out: Path) -> None:
+    """Write a folder of the same tensors and types with an adapter added, and what else describes the model.
+
+    prefixes: of tensors' names, which some have and others not.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is there already: a merged model is written to a new folder")
+    read = read_named(folder, None, prefixes)
+    merged = adapter.merged({name: tensor for name, (_, tensor) in read.items()}, partial(_without, prefixes))
+    merged = {read[name][0]: tensor for name, tensor in merged.items()}
+    for full, tensor in merged.items():
+        check_readable(folder, full, tensor)
+    header = [(full, tensor.shape, tensor.dtype) for full, tensor in merged.items()]
+    out.mkdir(parents=True, exist_ok=True)
+    write_safetensors(out / WEIGHTS, header, (np.ascontiguousarray(tensor.array) for tensor in merged.values()))
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model") and path.name != INDEX:
+            shutil.copyfile(path, out / path.name)
 
 
 def _parts(folder: Path) -> list[Path]:

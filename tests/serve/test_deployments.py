@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import socket
@@ -81,13 +82,12 @@ ON_RAY = """
 import json, sys, urllib.request
 import ray
 from ray import serve
-sys.path.insert(0, sys.argv[1])
 from serve_on_ray import app
-serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[2])})
+serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[1])})
 serve.run(app)
 def ask(path, body=None):
     data = None if body is None else json.dumps(body).encode()
-    return urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[2]}{path}", data, timeout=120).read()
+    return urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}{path}", data, timeout=120).read()
 assert json.loads(ask("/health"))["status"] == "ok"
 asked = {"model": "austen", "prompt": "It is a truth", "temperature": 0, "max_tokens": 12}
 texts = {json.loads(ask("/v1/completions", asked))["choices"][0]["text"] for _ in range(8)}
@@ -106,10 +106,11 @@ def test_replicas_on_ray_answer_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len((EXAMPLES / "serve_on_ray.py").read_text(encoding="utf-8").splitlines()) <= 40
     monkeypatch.setenv("MODEL", str(AUSTEN))
     monkeypatch.setenv("REPLICAS", "2")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])]))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    given = [sys.executable, "-c", ON_RAY, str(EXAMPLES), str(port)]
+    given = [sys.executable, "-c", ON_RAY, str(port)]
     done = subprocess.run(given, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(json.loads(done.stdout.splitlines()[-1])) > 5

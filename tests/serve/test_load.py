@@ -12,14 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import seeded
+from recorded_adapters import small_adapter
 from serve.client import Client
 from serve.conftest import AUSTEN
+
+import lispgpt
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
@@ -163,6 +167,24 @@ def test_sigterm_lets_streams_end(cache: Path) -> None:
         assert process.wait(60) == 0
         thread.join()
         assert found[-1]["choices"][0]["finish_reason"] == "length"  # type: ignore[index]
+
+
+@pytest.mark.slow
+def test_adapters_are_models_of_their_own(cache: Path, tmp_path: Path) -> None:
+    """Asked for together, each says what it says alone.  Run it after a change of lispgpt/serve/ or of adapters."""
+    folders = [small_adapter(tmp_path / f"adapter-{seed}", seed) for seed in (1, 2)]
+    wanted = {}
+    for name, adapter in (("austen", None), *((folder.name, folder) for folder in folders)):
+        with lispgpt.load(AUSTEN, adapter=adapter, cache=cache) as model:
+            wanted[name] = str(model.generate("It is a truth", greedy=True, max_new_tokens=12))
+    assert len(set(wanted.values())) == 3
+    with command(cache, *(part for folder in folders for part in ("--adapter", str(folder)))) as (_, client):
+        assert [each["id"] for each in client.ask("/v1/models").json["data"]] == list(wanted)
+        asked = {"prompt": "It is a truth", "temperature": 0, "max_tokens": 12}
+        names = [*wanted] * 3
+        with ThreadPoolExecutor(len(names)) as pool:
+            answers = pool.map(lambda name: client.ask(TEXT, {**asked, "model": name}).json, names)
+        assert [answer["choices"][0]["text"] for answer in answers] == [wanted[name] for name in names]
 
 
 def test_ctrl_c_ends_a_server_that_will_not_wait(cache: Path) -> None:
