@@ -20,9 +20,11 @@
 ; products of what several tensors have, summed over the indices that the result has not:
 ; (einsum [i l] a [i j] b [j k] c [k l]), two tensors at a time from the first on
 (defn among? [name names] (< 0 (count (filter (fn [n] (= n name)) names))))
+; of one alone the sums over the indices that the result has not, or its dimensions in another order
 (defn einsum-form [result parts]
-  (if (= (count parts) 4)
-    `(contract ~result ~@parts)
+  (cond (= (count parts) 2) `(contract ~result ~@parts (full [] 1.0 f32) [])
+        (= (count parts) 4) `(contract ~result ~@parts)
+        true
     (let [[a of-a b of-b] (take 4 parts)
           others (drop 4 parts)
           later (fold concat (concat result []) (map (fn [i] (nth others (+ 1 (* 2 i)))) (range (quot (count others) 2))))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gradient_checks import Cases
 
-ARRAYS = "(require arrays) (require algebra)"
+ARRAYS = "(require arrays) (require algebra) (require transforms)"
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:
@@ -90,6 +90,11 @@ CASES += [
      lambda x: np.linalg.qr(np.concatenate([matrix(x), x]))[0] ** 2, {"x": (3, 3)}),
     (f"(sort (reshape (first (symmetric-eigen {MATRIX} 4)) [1 3]))", lambda x: np.linalg.eigvalsh(matrix(x))[None],
      {"x": (3, 3)}),
+    ("(einsum [j] x [i j])", lambda x: x.sum(0), {"x": (3, 4)}),
+    ("(einsum [k i j] x [i j k])", lambda x: x.transpose(2, 0, 1), {"x": (3, 4, 2)}),
+    ("(nth (fft x y) 0)", lambda x, y: np.fft.fft(x + 1j * y).real, {"x": (2, 12), "y": (2, 12)}),
+    ("(nth (inverse-fft x y) 1)", lambda x, y: np.fft.ifft(x + 1j * y).imag, {"x": (2, 3, 6), "y": (2, 3, 6)}),
+    ("(vmap (fn [[a b]] (* a (sum b))) [x y])", lambda x, y: x * y.sum(-1)[:, None], {"x": (3, 4), "y": (3, 2)}),
     ("(einsum [l] x [i j] y [j k] z [k l] x [i m])", lambda x, y, z: np.einsum("ij,jk,kl,im->l", x, y, z, x),
      {"x": (2, 3), "y": (3, 2), "z": (2, 4)}),
     ("(+ (vector-norm x 1) (dot y y))", lambda x, y: np.linalg.norm(x, axis=1) + y @ y, {"x": (2, 3), "y": (3,)}),
@@ -105,6 +110,16 @@ VALUES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("(cast (nth (top-k x 3) 1) f32)", lambda x: np.argsort(-x, -1, kind="stable")[:, :3], {"x": (3, 4)}),
     ("(+ (floor x) (* 10.0 (ceil x)))", lambda x: np.floor(x) + 10 * np.ceil(x), {"x": (3, 4)}),
     ("(round (* 4.0 x))", lambda x: np.round(4 * x), {"x": (3, 4)}),
+    (
+        "(jacobian (fn [r] (* r (sum r))) x)",
+        lambda x: np.eye(3) * x.sum() + x[:, None],
+        {"x": (3,)},
+    ),
+    (
+        "(nth (jvp (fn [r] (sin (* r (sum r)))) x y) 1)",
+        lambda x, y: np.cos(x * x.sum()) * (y * x.sum() + x * y.sum()),
+        {"x": (3,), "y": (3,)},
+    ),
     ("(full [2 3] 1.5 f32)", lambda x: np.full((2, 3), 1.5), {"x": (1,)}),
     (
         "(* x (fold + 0 (concat (filter (fn [n] (> n 1)) [1 2 3]) (reverse (take 2 [4 5 6])) (drop 2 [4 5 6]))))",

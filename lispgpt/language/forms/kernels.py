@@ -107,7 +107,8 @@ def _in_place(evaluator: Evaluator, form: Form, value: Any) -> Any:
 @builtin("tensor-type", 2, 2)
 def _tensor_type(evaluator: Evaluator, form: Form, sizes: Any, dtype: Any) -> Any:
     """`(tensor-type [n m] f32)`"""
-    extents = items_of(sizes) or (None,)
+    listed = items_of(sizes)
+    extents = (None,) if listed is None else listed
     known = all(isinstance(n, int) and 0 < n < _MOST_ELEMENTS for n in extents)
     if not known or prod(extents) >= _MOST_ELEMENTS or not isinstance(dtype, (ir.IntegerType, ir.FloatType)):
         message = "`tensor-type` wants sizes known while compiling and a number's type: (tensor-type [n m] f32)"
