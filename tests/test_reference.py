@@ -269,8 +269,12 @@ def test_examples_of_devices_run_or_say_what_is_missing(name: str, monkeypatch: 
         opened.close()
 
 
-SHOWN = {"rocm:gfx1151": "mine", "cuda:sm_80": "ahead", "cuda:sm_90a": "ahead"}
+SHOWN = {"rocm:gfx1151": "mine", "cuda:sm_80": "ahead", "cuda:sm_90a": "ahead", "rocm:gfx942": "few-columns"}
 PRODUCT = "(require nn)\n(entry product [(a [128 256] bf16) (b [128 256] bf16)] (matmul-transposed a b))\n"
+OF_A_NORM = """(require nn)
+(weights (w [128 256] bf16) (g [256] f32))
+(entry product [(a [8 256] f32)] (linear (rms-norm a g 1e-5) w))
+"""
 
 
 @pytest.mark.parametrize("target", SHOWN)
@@ -278,7 +282,8 @@ def test_examples_of_schedules_are_taken_and_become_the_ops_that_are_shown(targe
     example = next(
         said.example for said in said_in("tile.md").values() if f"(schedule {SHOWN[target]} " in said.example
     )
-    (tmp_path / "product.lisp").write_text(PRODUCT + example)
+    program = OF_A_NORM if SHOWN[target] == "few-columns" else PRODUCT
+    (tmp_path / "product.lisp").write_text(program + example)
     shown: list[str] = []
     observer = Observer(print_after=("choose-tiles",), show=shown.append)
     emit(Request(tmp_path / "product.lisp", target), "schedule", observer)

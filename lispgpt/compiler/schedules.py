@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.values import Closure
@@ -14,12 +16,14 @@ from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
 from lispgpt.language.reader.forms import show
 from lispgpt.language.schedules import KERNELS, read_schedules
 from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.lower.staged_operand import single_loads
+from lispgpt.passes.tile.row_reductions import row_reductions
 from lispgpt.passes.tile.types import SUBGROUP, WARPGROUP, RegisterTile, SharedTile
 
 CHOOSES = "choose-tiles"
@@ -93,20 +97,20 @@ UNIT = Kind(lambda v: v in (SUBGROUP, WARPGROUP), f'"{SUBGROUP}" or "{WARPGROUP}
 
 
 def _box(operand: Operand, at: tuple[Any, Any, Any], sizes: tuple[int, int]) -> Box:
-    return Box(operand, at, *sizes)
+    return Box.of(operand, at, *sizes)
 
 
 def _copies(kernel: Builder, columns: int) -> str:
-    return kernel.copies([kernel.product.left, kernel.product.right], columns)
+    return kernel.copies([Box.of(operand, (0, 0, 0), 1, columns) for operand in (kernel.left, kernel.right)])
 
 
 def _bytes(kernel: Builder, rows: int, columns: int, inner: int, slots: int) -> int:
-    p = kernel.product
-    return kernel.shared_bytes([Box(p.left, (0, 0, 0), rows, inner), Box(p.right, (0, 0, 0), columns, inner)], slots)
+    boxes = [Box.of(x, (0, 0, 0), n, inner) for x, n in ((kernel.left, rows), (kernel.right, columns))]
+    return kernel.shared_bytes(boxes, slots)
 
 
 def _resident(kernel: Builder, blocks: int) -> None:
-    kernel.residency = blocks
+    kernel.launch.residency = blocks
 
 
 _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
@@ -114,14 +118,21 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "columns": ((KERNEL,), lambda kernel: kernel.product.columns),
     "inner": ((KERNEL,), lambda kernel: kernel.product.inner),
     "batches": ((KERNEL,), lambda kernel: kernel.product.batches),
-    "left": ((KERNEL,), lambda kernel: kernel.product.left),
-    "right": ((KERNEL,), lambda kernel: kernel.product.right),
+    "left": ((KERNEL,), lambda kernel: kernel.left),
+    "right": ((KERNEL,), lambda kernel: kernel.right),
     "reduces?": ((OPERAND,), lambda operand: operand.reduces()),
     "copies": ((KERNEL, NUMBER), _copies),
     "parts": ((KERNEL, OPERAND), lambda kernel, operand: kernel.parts_of(operand)),
     "room": ((KERNEL,), lambda kernel: kernel.room),
     "bytes": ((KERNEL, NUMBER, NUMBER, NUMBER, NUMBER), _bytes),
     "single-loads": ((OPERAND, NUMBER, NUMBER, NUMBER), single_loads),
+    "transposed": ((KERNEL,), lambda kernel: kernel.transposed),
+    "packed": ((KERNEL,), lambda kernel: replace(kernel, packs=True)),
+    "block": ((OPERAND,), lambda operand: find_dtype(getattr(operand, "blocks", "") or "bf16").block),
+    "memory?": ((OPERAND,), lambda operand: strided(operand.tensor) is not None),
+    "brought?": ((OPERAND,), lambda operand: not operand.reduces() or row_reductions(operand) is not None),
+    "instruction": ((KERNEL,), lambda kernel: kernel.instruction),
+    "nanoseconds": ((KERNEL, SIZES, NUMBER, NUMBER), lambda kernel, sizes, *how: kernel.nanoseconds(*sizes, *how)),
     "resident": ((KERNEL, NUMBER), _resident),
     "task": ((KERNEL, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
     "box": ((OPERAND, PLACE, SIZES), _box),

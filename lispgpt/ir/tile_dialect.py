@@ -19,6 +19,7 @@ ARITIES = {
     "drain": ("ring", ""),
     "load": ("view batch outer inner", "patches"),
     "put": ("patches slot", ""),
+    "reduce_rows": ("view batch outer", ""),
     "zeros": ("", "sums"),
     "mma": ("sums a b", "result"),
     "add_parts": ("sums", "total"),

@@ -16,6 +16,7 @@ SHOW = "lispgpt compile product.lisp --target {} --print-ir-after choose-tiles"
 SHOWN_FOR = {
     **dict.fromkeys(("fill", "wait", "member", "ring", "drain", "add_parts"), "cuda:sm_80"),
     **dict.fromkeys(("role", "release"), "cuda:sm_90a"),
+    "reduce_rows": "rocm:gfx942",
 }
 """For which chip an op is what a schedule becomes; others are for every chip."""
 

@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import Protocol
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, shape_of, viewed
-from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
 
 PART, UNIT = 32, 16
 """Numbers of the other operand that share a scale, and those that stay neighbours in a vector."""
+
+
+class Reads(Protocol):
+    """What reads blocks' bytes: a Reader from memory."""
+
+    def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value: ...
 
 
 @dataclass(frozen=True)
@@ -53,21 +60,21 @@ class Numbers:
 
 @dataclass(frozen=True)
 class BlockWeights:
-    """A product's right operand.  blocks: its bytes, [columns blocks bytes]."""
+    """A product's operand.  blocks: its bytes, [columns blocks bytes]."""
 
     blocks: ir.Value
     kind: str
 
     @staticmethod
-    def of(product: Product) -> BlockWeights | None:
+    def of(operand: Operand) -> BlockWeights | None:
         """None where the operand is not in blocks along k."""
-        op = defining_op(viewed(product.right.tensor))
-        kind = kind_of_blocks(product.right.tensor)
-        plain = product.right.along_k == product.inner and len(shape_of(product.right.tensor)) == 2
+        op, kind = defining_op(viewed(operand.tensor)), kind_of_blocks(operand.tensor)
+        inner = operand.layout.extent(operand.layout.sums)
+        plain = operand.along_k == inner and len(shape_of(operand.tensor)) == 2
         if kind not in FORMATS or not plain:
             return None
         dtype = find_dtype(kind)
-        blocks = _bytes_behind(op, (product.columns, product.inner // dtype.block, dtype.item_bytes))
+        blocks = _bytes_behind(op, (operand.extent, inner // dtype.block, dtype.item_bytes))
         return BlockWeights(blocks, kind) if blocks is not None else None
 
     @property
@@ -78,6 +85,11 @@ class BlockWeights:
     def block(self) -> int:
         """Numbers in a block."""
         return find_dtype(self.kind).block
+
+    @property
+    def scaled(self) -> int:
+        """Numbers that share a scale."""
+        return PART if self.kind == "q4_k" else self.block
 
     def at_once(self, inner: int, width: int) -> int:
         """How many of a row's numbers `read` takes in vectors of such a width: whole blocks, up to 256 numbers."""
@@ -106,19 +118,35 @@ class BlockWeights:
         """What a block's parts have less, each, in f32."""
         return self._sub_scales(reader, [column, block])[1] if self.kind == "q4_k" else None
 
-    def words(self, reader: Reader, column: Index, k: Index, width: int) -> list[ir.Value]:
+    def words(self, reader: Reads, column: Index, k: Index, width: int) -> list[ir.Value]:
         """What a GPU's lane loads for `width` neighbours of a column, from k, a multiple of it, on: the bytes that they
         are in, as a vector of i32, and the block's bytes ahead of its numbers.  width: 4, 8 or 16."""
+        return [self.bytes_at(reader, column, k, width), self.head_at(reader, column, k)]
+
+    def byte_of(self, k: Index) -> Index:
+        """The byte of its block in which the k-th number of a column is."""
         form, within = self.format, b.mod(k, self.block)
         if not form.signed:
             within = b.add(b.mul(b.div(within, 2 * form.reach), form.reach), b.mod(within, form.reach))
-        place = [column, b.div(k, self.block)]
-        numbers = self._loaded(reader, place, b.add(form.first, within), width)
-        return [numbers, self._loaded(reader, place, 0, form.first)]
+        return b.add(form.first, within)
+
+    def bytes_at(self, reader: Reads, column: Index, k: Index, width: int) -> ir.Value:
+        within = self.byte_of(k)
+        return self._loaded(reader, [column, b.div(k, self.block)], within, width)
+
+    def head_at(self, reader: Reads, column: Index, k: Index) -> ir.Value:
+        return self._loaded(reader, [column, b.div(k, self.block)], 0, self.format.first)
 
     def widened(self, words: Sequence[ir.Value], k: Index) -> ir.Value:
         """What such words stand for, in f32."""
-        (numbers, head), form = words, self.format
+        (numbers, head), width = words, 4 * b.width_of(words[0])
+        numbers, (scale, least) = self.whole(numbers, k), self.scale(head, k)
+        numbers = b.binary("arith.mulf", numbers, b.splat(scale, width))
+        return numbers if least is None else b.binary("arith.subf", numbers, b.splat(least, width))
+
+    def whole(self, numbers: ir.Value, k: Index) -> ir.Value:
+        """The numbers in such words from k on, without their scale, in f32."""
+        form = self.format
         if form.signed:
             numbers = b.binary("arith.xori", numbers, b.constant(0x80808080, numbers.type))
         else:
@@ -126,12 +154,9 @@ class BlockWeights:
             shift = b.splat(_narrow(half), b.width_of(numbers))
             numbers = b.binary("arith.shrui", numbers, shift)
             numbers = b.binary("arith.andi", numbers, b.constant(0x0F0F0F0F, numbers.type))
-        numbers = _as_real(numbers, -128 if form.signed else form.least)
-        width, (scale, least) = b.width_of(numbers), self._head(head, k)
-        numbers = b.binary("arith.mulf", numbers, b.splat(scale, width))
-        return numbers if least is None else b.binary("arith.subf", numbers, b.splat(least, width))
+        return _as_real(numbers, -128 if form.signed else form.least)
 
-    def _loaded(self, reader: Reader, place: list[Index], start: Index, count: int) -> ir.Value:
+    def _loaded(self, reader: Reads, place: list[Index], start: Index, count: int) -> ir.Value:
         """`count` of a block's bytes, in loads as wide as its alignment allows: a vector of i32, or of one i16."""
         size = gcd(self.format.first, find_dtype(self.kind).item_bytes, count)
         bits = 8 * min(size, 4)
@@ -143,7 +168,7 @@ class BlockWeights:
             return joined
         return b.emit("vector.bitcast", [joined], [ir.VectorType.get([count // 4], b.i32())])
 
-    def _head(self, head: ir.Value, k: Index) -> tuple[ir.Value, ir.Value | None]:
+    def scale(self, head: ir.Value, k: Index) -> tuple[ir.Value, ir.Value | None]:
         """The scale of a block's part with k, and what it has less, from the bytes ahead of the numbers."""
         if self.kind != "q4_k":
             real = b.f32() if self.kind == "int8" else ir.F16Type.get()

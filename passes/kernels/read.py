@@ -45,6 +45,7 @@ class Reader:
         self.bound: dict[ir.Value, Callable[[Sequence[Index], int], ir.Value]] = {}
         self.assumed: frozenset[ir.Value] = frozenset()
         self.indices: dict[ir.Value, Index] = {}
+        self._taken: Callable[[ir.Value, Sequence[Index], int], ir.Value] | None = None
         self._scopes: list[dict[Any, ir.Value]] = [{}]
 
     def bind(self, tensor: ir.Value, value: Callable[[Sequence[Index], int], ir.Value]) -> None:
@@ -64,6 +65,20 @@ class Reader:
         before, self.in_step = self.in_step, in_step
         yield
         self.in_step = before
+
+    def from_memory(self, buffer: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
+        """Elements of a buffer."""
+        if self._taken is not None:
+            return self._taken(buffer, index, width)
+        return b.load(buffer, index, width, self.target.aligned_rows)
+
+    @contextmanager
+    def taking(self, loads: Callable[[ir.Value, Sequence[Index], int], ir.Value]) -> Iterator[None]:
+        """Within it, elements of buffers come from loads(buffer, index, width), and nothing read before is known."""
+        scopes, taken = self._scopes, self._taken
+        self._scopes, self._taken = [{}], loads
+        yield
+        self._scopes, self._taken = scopes, taken
 
     def hold(self, tensor: ir.Value, value: ir.Value) -> None:
         """Take a tensor's elements from here on to be this value, wherever they are asked for."""
@@ -112,7 +127,7 @@ class Reader:
         if op is None:
             raise Refused("it reads a tensor that has no buffer")
         if op.name == "bufferization.to_tensor":
-            return b.load(op.operands[0], index, width, self.target.aligned_rows)
+            return self.from_memory(op.operands[0], index, width)
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
         apart = op.name == "tensor.collapse_shape" and self._crosses_rows(op, width)

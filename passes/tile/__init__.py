@@ -17,7 +17,10 @@ type (types.py).
     tile.view tensor:  a view; `batch`, `outer` and `inner` are the tensor's dimensions of each kind
     tile.shared:  a shared tile
     tile.slot tile number:  the slot that the number, modulo the slots, names
-    tile.load view batch outer inner:  a box of a view, on its way in registers; zeros past the view's end
+    tile.load view batch outer inner:  a box of a view, on its way in registers; zeros past the view's end.  `later`:
+        what is made of memory's elements is made when they are put
+    tile.reduce_rows view batch outer:  what reductions make `rows` rows of a view from there on, such as a norm's, is
+        computed by the block together: tile.load reads what came of it
     tile.put patches slot:  stored there; others may read it behind a barrier
     tile.ring:  a ring; its `copies` are "async" (all threads copy pieces) or "bulk" (one thread copies boxes)
     tile.fill ring view batch outer inner number:  starts to bring a box to a slot, as the ring's `member`; that of a

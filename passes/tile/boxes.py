@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.tile.copies import PackedOperand
 from lispgpt.passes.tile.types import PATCHES, RegisterTile, ring_tiles, shared_tile
 
 
@@ -21,6 +24,22 @@ class Box:
     at: tuple[Index, Index, Index]
     rows: int
     columns: int
+
+    @staticmethod
+    def of(operand: Operand, at: tuple[Index, Index, Index], rows: int, columns: int) -> Box:
+        """Of so many rows and of elements along k, which may be in blocks."""
+        if not isinstance(operand, PackedOperand):
+            return Box(operand, at, rows, columns)
+        dtype, (batch, outer, inner) = find_dtype(operand.blocks), at
+        if columns % dtype.block:
+            raise Refused(f"a step of {columns} has no whole blocks of {operand.blocks}")
+        start = b.mul(b.div(inner, dtype.block), dtype.item_bytes)
+        return Box(operand, (batch, outer, start), rows, columns // dtype.block * dtype.item_bytes)
+
+    @property
+    def blocks(self) -> str:
+        """The type of those whose bytes the view shows; "": it shows numbers."""
+        return self.operand.blocks if isinstance(self.operand, PackedOperand) else ""
 
 
 def emit(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
@@ -53,22 +72,26 @@ def wait_for(ring: ir.Value, number: ir.Value, ahead: int = 0) -> tuple[ir.Value
 
 @dataclass(frozen=True)
 class Loads:
-    """Boxes on their way through registers to shared tiles of a few slots."""
+    """Boxes on their way through registers to shared tiles of a few slots.  later: whether what is made of memory's
+    elements is made when they are put."""
 
     tiles: Sequence[ir.Value]
     views: Sequence[ir.Value]
     boxes: Callable[[Index], Sequence[Box]]
+    later: bool = False
 
-    def begin(self) -> list[ir.Value]:
-        """Put the first number's boxes, and load the second's."""
-        self.put(self.load(0), 0)
-        return self.load(1)
+    def begin(self, ahead: int = 1) -> list[ir.Value]:
+        """Put the first number's boxes, and load so many numbers' behind it."""
+        first, *others = [self.load(number) for number in range(ahead + 1)]
+        self.put(first, 0)
+        return [one for number in others for one in number]
 
     def load(self, number: Index) -> list[ir.Value]:
         found = []
         for view, box in zip(self.views, self.boxes(number), strict=True):
             tile = RegisterTile((box.rows, box.columns), view.type.element_type, PATCHES)
-            found.append(emit("load", [view, *map(b.as_value, box.at)], tile.type))
+            facts = {"later": True} if self.later else {}
+            found.append(create_op("tile.load", [view, *map(b.as_value, box.at)], [tile.type], facts).results[0])
         return found
 
     def put(self, patches: Sequence[ir.Value], number: Index) -> list[ir.Value]:

@@ -19,7 +19,8 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.boxes import Box, Loads, emit, fill, view_of, wait_for
-from lispgpt.passes.tile.copies import ASYNC, BULK, COPIES, REGISTERS, boxes_of, has_whole_pieces
+from lispgpt.passes.tile.copies import ASYNC, BULK, COPIES, PIECE, REGISTERS, boxes_of, has_whole_pieces, packed
+from lispgpt.passes.tile.cost import Work, seconds
 from lispgpt.passes.tile.types import (
     SPREAD,
     SUMS,
@@ -30,52 +31,102 @@ from lispgpt.passes.tile.types import (
     register_tile,
 )
 
+BLOCKS_APART = 32
+"""Bytes, modulo those of all banks, between rows of weights in blocks: lanes that share a row read as many."""
+
+MOST_AHEAD, AHEAD_REGISTERS = 3, 48
+"""Steps' boxes that come through registers beside a ring, and what they may take of a thread's."""
+
 COPIERS = 128
 """Threads of the role that starts bulk copies: a warpgroup, which gives its registers to those that multiply."""
 
 
 @dataclass
+class Launch:
+    """grid, threads, residency: how many blocks there are, threads of a block, and how many blocks are to fit a core at
+    once (0: as many as do)."""
+
+    grid: list[int] = field(default_factory=list)
+    threads: int = 0
+    residency: int = 0
+
+
+@dataclass(frozen=True)
 class Builder:
     """Writes one kernel's tile program at the insertion point.
 
-    parts: BF16 numbers that an F32 one is split into.  most: the best of COPIES that it may use.
-
-    grid, threads, residency: how many blocks there are, threads of a block, and how many blocks are to fit a core at
-    once (0: as many as do).
+    parts: BF16 numbers that an F32 one is split into.  most: the best of COPIES that it may use.  launch: what the
+    program asks for.  is_transposed: whether the product's rows stand for the kernel's columns.  packs: whether weights
+    in blocks are seen as their bytes.
     """
 
     product: Product
     target: Gpu
     parts: int
     most: str = BULK
-    grid: list[int] = field(default_factory=list)
-    threads: int = 0
-    residency: int = 0
+    launch: Launch = field(default_factory=Launch)
+    is_transposed: bool = False
+    packs: bool = False
 
     # ---- what a schedule asks
 
-    def copies(self, operands: Sequence[Operand], columns: int) -> str:
-        """How this chip brings boxes of so many columns of these to shared memory: BULK where it can all of them, ASYNC
-        where it can some, whose others come through registers beside them, else REGISTERS."""
-        copies, allowed = self.target.copies, COPIES[: COPIES.index(self.most) + 1]
-        boxes = copies is not None and self.target.warpgroup is not None and columns * 2 == SWIZZLE
-        plain = [o for o in operands if o.dtype == "bf16" and strided(o.tensor) is not None]
-        if BULK in allowed and boxes and plain == operands and all(boxes_of(o, copies) for o in plain if copies):
-            return BULK
-        return ASYNC if ASYNC in allowed and any(map(self._in_pieces, operands)) else REGISTERS
+    @property
+    def left(self) -> Operand:
+        return packed(self.product.left) if self.packs else self.product.left
 
-    def _in_pieces(self, operand: Operand) -> bool:
+    @property
+    def right(self) -> Operand:
+        return packed(self.product.right) if self.packs else self.product.right
+
+    @property
+    def transposed(self) -> Builder:
+        """The same kernel with rows for columns, which is written to from there on."""
+        return replace(self, product=self.product.transposed(), is_transposed=not self.is_transposed)
+
+    @property
+    def instruction(self) -> tuple[int, int, int]:
+        """Rows, columns and k of what a subgroup multiplies at once."""
+        unit = self.target.matrix
+        assert unit is not None
+        return unit.rows, unit.columns, unit.block
+
+    def nanoseconds(self, rows: int, columns: int, step: int, resident: int) -> int:
+        """What the product should take by tiles of such a size in such steps (see cost.py), `resident` blocks of which
+        share a core; 0 where the chip's rates are not known."""
+        p = self.product
+        blocks = p.batches * -(-p.rows // rows) * -(-p.columns // columns)
+        brought = [(x, min(n, x.extent)) for x, n in ((self.left, rows), (self.right, columns))]
+        each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n in brought)
+        unique = sum(p.batches * x.extent * _row_bytes(x) for x, _ in brought)
+        products = max(map(self.parts_of, (self.left, self.right)))
+        work = Work(blocks, each, unique, rows * columns * p.inner * products, -(-p.inner // step), resident)
+        return round(1e9 * (seconds(work, self.target) or 0.0))
+
+    def copies(self, boxes: Sequence[Box]) -> str:
+        """How this chip brings such boxes to shared memory: BULK where it can all of them, ASYNC where it can some, the
+        others coming through registers beside them, else REGISTERS."""
+        copies, allowed = self.target.copies, COPIES[: COPIES.index(self.most) + 1]
+        operands = [box.operand for box in boxes]
+        lines = copies is not None and self.target.warpgroup is not None and boxes[0].columns * 2 == SWIZZLE
+        plain = [o for o in operands if o.dtype == "bf16" and strided(o.tensor) is not None]
+        if BULK in allowed and lines and plain == operands and all(boxes_of(o, copies) for o in plain if copies):
+            return BULK
+        return ASYNC if ASYNC in allowed and any(map(self._in_pieces, boxes)) else REGISTERS
+
+    def _in_pieces(self, box: Box) -> bool:
         """Whether threads can copy pieces of it."""
-        return self.target.async_copies is not None and operand.dtype == "bf16" and has_whole_pieces(operand)
+        operand = box.operand
+        short, whole = operand.dtype in ("bf16", "i8"), box.columns * b.item_bytes(operand.tensor.type) % PIECE == 0
+        return self.target.async_copies is not None and short and whole and has_whole_pieces(operand)
 
     def parts_of(self, operand: Operand) -> int:
-        """BF16 numbers that an element of it becomes in shared memory."""
-        return 1 if operand.dtype == "bf16" else self.parts
+        """BF16 numbers that an element of it becomes in shared memory, or on its way from there."""
+        return 1 if operand.dtype in ("bf16", "i8") else self.parts
 
     def shared_bytes(self, boxes: Sequence[Box], slots: int) -> int:
         """Of what a pipeline with so many slots keeps of such boxes."""
         ring = self._way(boxes, slots) != REGISTERS
-        each = [self._ring_tile(x, slots, ASYNC) if ring and self._in_pieces(x.operand) else self._tile(x, slots)
+        each = [self._ring_tile(x, slots, ASYNC) if ring and self._in_pieces(x) else self._tile(x, slots)
                 for x in boxes]  # fmt: skip
         return sum(tile.slots * tile.slot_bytes for tile in each)
 
@@ -90,7 +141,7 @@ class Builder:
         """(batch, row, column) of this block's tile of the product, where each block has one of that size."""
         p = self.product
         row_tiles = -(-p.rows // rows)
-        self.grid = [row_tiles * p.batches, -(-p.columns // columns)]
+        self.launch.grid = [row_tiles * p.batches, -(-p.columns // columns)]
         batch, tile = p.of_batch(b.block_id("x"), row_tiles)
         return batch, b.mul(tile, rows), b.mul(b.block_id("y"), columns)
 
@@ -98,7 +149,7 @@ class Builder:
         """Zeros in F32: [parts, rows, columns] of a team's `teams` (along rows, along columns) times parts members."""
         tile = RegisterTile((parts, rows, columns), b.f32(), SUMS, teams, unit)
         size = self.target.warpgroup.threads if unit == WARPGROUP and self.target.warpgroup else self.target.subgroup
-        self.threads = tile.members * size
+        self.launch.threads = tile.members * size
         return emit("zeros", [], tile.type)
 
     def mma(self, sums: ir.Value, a: ir.Value, b_: ir.Value) -> ir.Value:
@@ -118,7 +169,8 @@ class Builder:
     def store(self, registers: ir.Value, at: tuple[Index, Index, Index]) -> None:
         """Take these for the product's elements from (batch, row, column) on, and store what the kernel's results are
         of them; what lies past the product's end is not stored."""
-        create_op("tile.store", [registers, self.product.result, *map(b.as_value, at)])
+        facts = {"transposed": True} if self.is_transposed else {}
+        create_op("tile.store", [registers, self.product.result, *map(b.as_value, at)], [], facts)
 
     # ---- what is brought ahead
 
@@ -146,7 +198,7 @@ class Builder:
 
     def _way(self, boxes: Sequence[Box], slots: int) -> str:
         """How a pipeline brings boxes: more than two slots ask for a ring."""
-        return self.copies([box.operand for box in boxes], boxes[0].columns) if slots > 2 else REGISTERS
+        return self.copies(boxes) if slots > 2 else REGISTERS
 
     def _by_roles(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """One role fills, the others multiply: neither waits for the other but by the ring."""
@@ -170,36 +222,39 @@ class Builder:
             with ir.InsertionPoint(region.blocks.append()):
                 body()
                 create_op("scf.yield")
-        role.attributes["threads"] = attribute([COPIERS, self.threads])
-        self.threads += COPIERS
+        role.attributes["threads"] = attribute([COPIERS, self.launch.threads])
+        self.launch.threads += COPIERS
 
     def _by_copies(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """Each thread starts its share of copies so many steps ahead; a barrier a step makes all shares visible, and
         says that what is filled next has been read.  What cannot be copied comes through registers meanwhile."""
         ahead, first = slots - 1, boxes(0)
-        copied = [self._in_pieces(box.operand) for box in first]
+        copied = [self._in_pieces(box) for box in first]
 
         def chosen(number: Index, by_copies: bool) -> list[Box]:
             return [box for box, one in zip(boxes(number), copied, strict=True) if one == by_copies]
 
         ring = self._ring(chosen(0, True), slots, ASYNC)
         views = [view_of(box) for box in chosen(0, True)]
-        loads = self._loads(chosen(0, False), lambda number: chosen(number, False), 2)
+        loads = replace(self._loads(chosen(0, False), lambda number: chosen(number, False), 2), later=True)
         carried = start()
         for number in range(ahead):
             fill(ring, views, b.as_value(number), chosen(number, True))
-        patches = loads.begin()
+        self._reduce(first)
+        early = self._loaded_ahead(chosen(0, False))
+        patches = loads.begin(early)
 
         def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
             filled = iter(wait_for(ring, number, ahead - 1))
             b.barrier()
+            following = loads.load(b.add(number, early + 1))
             later = b.add(number, ahead)
             fill(ring, views, later, chosen(later, True))
             here = iter(loads.slots(number))
-            loads.put(carried[:-1], b.add(number, 1))
-            following = loads.load(b.add(number, 2))
+            count = len(following)
+            loads.put(carried[:count], b.add(number, 1))
             tiles = tuple(next(filled) if one else next(here) for one in copied)
-            return [*following, step(carried[-1], tiles)]
+            return [*carried[count:-1], *following, step(carried[-1], tiles)]
 
         total = b.loop(0, steps, 1, [*patches, carried], turn)[-1]
         create_op("tile.drain", [ring])
@@ -225,12 +280,26 @@ class Builder:
             b.barrier()
             return [*following, total]
 
+        self._reduce(boxes(0))
         if slots > 1:
             patches = loads.begin()
             b.barrier()
         else:
             patches = loads.load(0)
         finish(b.loop(0, steps, 1, [*patches, start()], two_slots if slots > 1 else one_slot)[-1])
+
+    def _loaded_ahead(self, boxes: Sequence[Box]) -> int:
+        """How many steps' boxes a thread's registers have room for, on their way."""
+        each = sum(box.rows * box.columns for box in boxes) // self.launch.threads
+        return max(1, min(MOST_AHEAD, AHEAD_REGISTERS // max(1, each)))
+
+    @staticmethod
+    def _reduce(boxes: Sequence[Box]) -> None:
+        """What boxes' rows are made of by reductions, once for the block."""
+        for box in boxes:
+            if box.operand.reduces():
+                place = map(b.as_value, box.at[:2])
+                create_op("tile.reduce_rows", [view_of(box), *place], [], {"rows": box.rows})
 
     def _loads(self, first: Sequence[Box], boxes: Callable[[Index], Sequence[Box]], slots: int) -> Loads:
         tiles = [emit("shared", [], self._tile(box, slots).type) for box in first]
@@ -245,11 +314,19 @@ class Builder:
         if how == BULK:
             return SharedTile(slots, 1, box.rows, box.columns, SWIZZLE)
         unit, tile = self.target.matrix, self._tile(box, slots)
-        if unit is not None and unit.row_major_lanes and 2 * box.columns % SWIZZLE == 0:
+        if unit is not None and unit.row_major_lanes and not box.blocks and 2 * box.columns % SWIZZLE == 0:
             tile = replace(tile, padding=unit.block)
         return replace(tile, slots=slots)
 
     def _tile(self, box: Box, slots: int) -> SharedTile:
         """Of what comes through registers, for which two slots are enough."""
         padding = self.target.matrix.padding if self.target.matrix else 0
-        return SharedTile(min(slots, 2), self.parts_of(box.operand), box.rows, box.columns, padding=padding)
+        if box.blocks:
+            padding = (BLOCKS_APART - box.columns) % SWIZZLE
+        parts = self.parts_of(box.operand)
+        return SharedTile(min(slots, 2), parts, box.rows, box.columns, padding=padding, blocks=box.blocks)
+
+
+def _row_bytes(operand: Operand) -> int:
+    """Of one row or column in memory."""
+    return operand.layout.extent(operand.layout.sums) * b.item_bytes(operand.tensor.type)

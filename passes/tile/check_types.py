@@ -9,7 +9,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.copies import ASYNC, BULK
+from lispgpt.passes.tile.copies import ASYNC, BULK, PIECE
 from lispgpt.passes.tile.types import (
     PATCHES,
     SPREAD,
@@ -94,6 +94,7 @@ def _ring(op: ir.Operation, target: Gpu) -> None:
         _lines(op, tile)
         _want((tile.swizzle == SWIZZLE) == (how == BULK), op, f"lines that {how} copies write do not lie so")
         _want(tile.parts == 1, op, "copies split no numbers into parts")
+        _pieces(op, tile)
 
 
 def _slot(op: ir.Operation, target: Gpu) -> None:
@@ -105,7 +106,13 @@ def _fill(op: ir.Operation, target: Gpu) -> None:
     view, source = op.operands[1], defining_op(op.operands[1])
     _want(0 <= member < len(tiles), op, f"a ring of {len(tiles)} tiles has no member {member}")
     _want(source is not None and source.name == "tile.view", op, "copies are of views")
-    _want(view.type.element_type == ir.BF16Type.get(), op, "copies are of BF16 numbers")
+    _want(
+        view.type.element_type == tiles[member].dtype, op, "copies are of BF16 numbers, or of bytes to tiles of blocks"
+    )
+
+
+def _pieces(op: ir.Operation, tile: SharedTile) -> None:
+    _want(tile.columns * tile.item_bytes % PIECE == 0, op, f"rows of a box are not of whole pieces of {PIECE} bytes")
 
 
 def _wait(op: ir.Operation, target: Gpu) -> None:
@@ -127,10 +134,17 @@ def _load(op: ir.Operation, target: Gpu) -> None:
     _want(patches.dtype == op.operands[0].type.element_type, op, "it changes no dtype")
 
 
+def _reduce_rows(op: ir.Operation, target: Gpu) -> None:
+    source = defining_op(op.operands[0])
+    _want(source is not None and source.name == "tile.view", op, "it is of a view")
+    _want(ir.IntegerAttr(op.attributes["rows"]).value > 0, op, "it wants some rows")
+
+
 def _put(op: ir.Operation, target: Gpu) -> None:
     patches, tile = _registers(op, op.operands[0], PATCHES), _shared(op, op.operands[1], slots=False)
     _want(patches.shape == (tile.rows, tile.columns) and not tile.swizzle, op, "the tiles are not alike")
     _want(tile.parts == 1 or patches.dtype != ir.BF16Type.get(), op, "BF16 numbers have one part")
+    _want((patches.dtype == tile.dtype) or not tile.blocks, op, "a tile of blocks has bytes")
 
 
 def _mma(op: ir.Operation, target: Gpu) -> None:
@@ -138,20 +152,23 @@ def _mma(op: ir.Operation, target: Gpu) -> None:
     a, b = (_shared(op, value, slots=False) for value in list(op.operands)[1:])
     _want(op.results[0].type == op.operands[0].type, op, "its result has another type than its sums")
     parts, rows, columns = sums.shape
-    _want((rows, columns) == (a.rows, b.rows) and a.columns == b.columns, op, "extents of sums, A and B differ")
+    _want((rows, columns) == (a.rows, b.rows) and a.numbers == b.numbers, op, "extents of sums, A and B differ")
+    _want(not b.blocks, op, "B is in BF16")
     warpgroups = sums.unit == WARPGROUP
     _want((a.swizzle == b.swizzle == SWIZZLE) == warpgroups, op, f"{sums.unit}s do not read lines that lie so")
     unit = target.warpgroup if warpgroups else target.matrix
     _want(unit is not None, op, f"{target} has no matrix instruction of {sums.unit}s")
     assert unit is not None
-    along = rows // sums.teams[0], columns // sums.teams[1], a.columns // parts
-    whole = (rows, columns, a.columns) == (along[0] * sums.teams[0], along[1] * sums.teams[1], along[2] * parts)
+    along = rows // sums.teams[0], columns // sums.teams[1], a.numbers // parts
+    whole = (rows, columns, a.numbers) == (along[0] * sums.teams[0], along[1] * sums.teams[1], along[2] * parts)
     fits = along[0] % unit.rows == along[1] % unit.columns == along[2] % unit.block == 0
     _want(
         whole and fits, op, f"a member's {along} are no whole instructions of {unit.rows}, {unit.columns}, {unit.block}"
     )
     if warpgroups:
-        _want(parts == 1 and a.parts == b.parts == 1 and along[1] <= target.warpgroup.most_columns, op, "too wide")  # type: ignore[union-attr]
+        assert target.warpgroup is not None
+        plain = parts == 1 and not a.blocks and a.parts == b.parts == 1
+        _want(plain and along[1] <= target.warpgroup.most_columns, op, "too wide")
 
 
 def _add_parts(op: ir.Operation, target: Gpu) -> None:
@@ -176,6 +193,7 @@ _CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
     "tile.member": _member,
     "tile.release": _release,
     "tile.load": _load,
+    "tile.reduce_rows": _reduce_rows,
     "tile.put": _put,
     "tile.mma": _mma,
     "tile.add_parts": _add_parts,

@@ -65,6 +65,5 @@ class ChooseTiles(Pass):
             with ir.InsertionPoint(operations(kernel.regions[0].blocks[0])[-1]), kernel.location:
                 schedule.write(builder)
             kernel.attributes["tiles"] = attribute(schedule.name)
-            facts = {"grid": builder.grid, "threads": builder.threads, "residency": builder.residency}
-            kernel.attributes["tile"] = attribute(facts)
+            kernel.attributes["tile"] = attribute(vars(builder.launch))
         return "tile" in kernel.attributes

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
+from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets.tensor_copies import TensorCopies
@@ -24,9 +31,46 @@ def operand_of(view: ir.Value) -> Operand:
     """What a tile.view shows: a tensor by (batch, outer, inner)."""
     op = defining_op(view)
     kinds = [tuple(integers(op.attributes[name])) for name in ("batch", "outer", "inner")]
-    tensor, dims = op.operands[0], tuple(range(len(shape_of(op.operands[0]))))
+    seen = PackedOperand if op.operands[0].type.element_type == b.integer(8) else Operand
+    return seen(*_seen_as(op.operands[0], kinds))
+
+
+@dataclass(frozen=True)
+class PackedOperand(Operand):
+    """The bytes of weights in blocks, [columns blocks bytes], those of a column being its inner dimension.
+
+    blocks: their type, where it is asked for.
+    """
+
+    blocks: str = ""
+
+    @property
+    def along_k(self) -> int:
+        """How many bytes lie side by side and start at a multiple of as many, in each column."""
+        view = strided(self.tensor)
+        return 1 if view is None else gcd(self.layout.extent(self.layout.sums), view.offset, view.strides[0])
+
+    def read(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int = 1) -> ir.Value:
+        memory, of = flat(self)
+        return reader.from_memory(memory, [of(batch, outer, k)], width)
+
+
+def packed(operand: Operand) -> Operand:
+    """An operand in blocks along k by its bytes, any other as it is."""
+    weights = BlockWeights.of(operand)
+    if weights is None:
+        return operand
+    return replace(PackedOperand(*_seen_as(weights.blocks, [(), (0,), (1, 2)])), blocks=weights.kind)
+
+
+Seen = tuple[ir.Value, ProductLayout, tuple[int, ...], tuple[int, ...]]
+
+
+def _seen_as(tensor: ir.Value, kinds: Sequence[tuple[int, ...]]) -> Seen:
+    """What an Operand of a tensor has, by its dimensions of each kind."""
+    dims = tuple(range(len(shape_of(tensor))))
     layout = ProductLayout(shape_of(tensor), kinds[0], kinds[1], (), kinds[2], dims, (), ())
-    return Operand(tensor, layout, dims, kinds[1])
+    return tensor, layout, dims, kinds[1]
 
 
 def boxes_of(operand: Operand, copies: TensorCopies) -> Boxes | None:
@@ -41,6 +85,33 @@ def has_whole_pieces(operand: Operand) -> bool:
     view = strided(operand.tensor)
     if view is None or view.strides[-1] != 1:
         return False
+    if isinstance(operand, PackedOperand):
+        return operand.along_k % PIECE == 0
     piece = PIECE // b.item_bytes(view.argument.type)
     wide = [n for n, extent in zip(view.strides[:-1], view.extents[:-1], strict=True) if extent > 1]
     return operand.along_k % piece == 0 and all(n % piece == 0 for n in (view.offset, *wide))
+
+
+def flat(view: Operand) -> tuple[ir.Value, Callable[[Index, Index, Index], Index]]:
+    """The memory of a view as one row of elements, and what gives an element's number in it."""
+    found = strided(view.tensor)
+    assert found is not None
+    count = prod(found.argument.type.shape)
+    attributes = {
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+        "static_offsets": [0],
+        "static_sizes": [count],
+        "static_strides": [1],
+    }
+    type_ = ir.MemRefType.get([count], found.argument.type.element_type)
+    memory = create_op("memref.reinterpret_cast", [found.argument], [type_], attributes).results[0]
+
+    def of(batch: Index, outer: Index, inner: Index) -> Index:
+        if isinstance(view, PackedOperand):
+            return b.add(b.add(found.offset, b.mul(outer, found.strides[0])), inner)
+        total: Index = found.offset
+        for index, stride in zip(view.index(batch, outer, inner), found.strides, strict=True):
+            total = b.add(total, b.mul(index, stride))
+        return total
+
+    return memory, of

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.dtypes import Dtype, find_dtype
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, nested_operations, operations
+from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.tile.copies import BULK
 from lispgpt.passes.tile.evaluate import Array, Evaluator, to_bf16
@@ -46,13 +48,17 @@ def interpret(
 
 
 class _Meaning(Machine):
-    """values: of the kernel's tensors.  slots: what lies in each slot of a shared tile.  filled, released: the newest
-    numbers of rings."""
+    """values: of the kernel's tensors.  packed: of views of weights in blocks, which are numbers here, their type.
+    wide: tiles of those.  slots: what lies in each slot of a shared tile.  filled, released: the newest numbers of
+    rings."""
 
     def __init__(self, kernel: ir.Operation, memory: dict[ir.Value, Array]) -> None:
         self.values = Evaluator(memory, exact=False)
         self.layout = ProductLayout.of_kernel(kernel)
+        self.packed: dict[int, Dtype] = {}
+        self.wide: set[Any] = set()
         ops = operations(kernel.regions[0].blocks[0])
+        (self.contraction,) = [op for op in ops if op.name == "linalg.contract"]
         self.writes = [op for op in ops if op.name == "bufferization.materialize_in_destination"]
         self.results = [np.full(op.operands[0].type.shape, np.nan, np.float32) for op in self.writes]
 
@@ -70,6 +76,8 @@ class _Meaning(Machine):
     def barrier(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """One agent does what all threads of a role do."""
 
+    reduce_rows = barrier
+
     def role(self, agent: Agent, step: Step, values: list[Any]) -> list[int]:
         return [agent.role]
 
@@ -77,23 +85,34 @@ class _Meaning(Machine):
 
     def view(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
         kinds = [integers(step.op.attributes[name]) for name in ("batch", "outer", "inner")]
-        array = self.values.of(step.op.operands[0])
+        tensor, packed = step.op.operands[0], self._in_blocks(step.op.operands[0])
+        if packed is not None:
+            self.packed[step.results[0]] = find_dtype(kind_of_blocks(packed))
+            return [self.values.of(packed)[None]]
+        array = self.values.of(tensor)
         return [array.transpose([d for kind in kinds for d in kind]).reshape(step.op.results[0].type.shape)]
 
-    @staticmethod
-    def _box(view: Array, at: Sequence[int], shape: tuple[int, int]) -> Array:
-        """Zeros past the view's ends."""
+    def _in_blocks(self, tensor: ir.Value) -> ir.Value | None:
+        """The product's operand whose blocks' bytes a tensor is."""
+        return next((x for x in self.contraction.operands if kind_of_blocks(x) and bytes_of_blocks(x) == tensor), None)
+
+    def _box(self, number: int, view: Array, at: Sequence[int], shape: tuple[int, int]) -> Array:
+        """Zeros past the view's ends; of blocks the numbers that they stand for."""
         batch, outer, inner = at
+        if (dtype := self.packed.get(number)) is not None:
+            inner, columns = (n // dtype.item_bytes * dtype.block for n in (inner, shape[1]))
+            shape = shape[0], columns
         found = np.zeros(shape, np.float32)
         inside = view[batch, outer : outer + shape[0], inner : inner + shape[1]]
         found[: inside.shape[0], : inside.shape[1]] = inside
         return found
 
     def load(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
-        return [self._box(values[0], values[1:], register_tile(step.op.results[0]).shape)]  # type: ignore[arg-type]
+        shape = register_tile(step.op.results[0]).shape
+        return [self._box(step.operands[0], values[0], values[1:], shape)]  # type: ignore[arg-type]
 
     def _empty(self, tile: SharedTile) -> Array:
-        return np.full((tile.parts, tile.rows, tile.columns), np.nan, np.float32)
+        return np.full((tile.parts, tile.rows, tile.numbers), np.nan, np.float32)
 
     def shared(self, agent: Agent, step: Step, values: list[Any]) -> list[Any]:
         """A tile is known by the number of the value that it is."""
@@ -103,6 +122,8 @@ class _Meaning(Machine):
 
     def _hold(self, name: Any, tile: SharedTile) -> None:
         self.counts[name] = tile.slots
+        if tile.blocks:
+            self.wide.add(name)
         for slot in range(tile.slots):
             self.slots.setdefault((name, slot), self._empty(tile))
 
@@ -112,8 +133,8 @@ class _Meaning(Machine):
 
     def put(self, agent: Agent, step: Step, values: list[Any]) -> None:
         patches, place = values
-        parts = []
-        for _ in range(len(self.slots[place])):
+        parts: list[Array] = [patches] if place[0] in self.wide else []
+        while len(parts) < len(self.slots[place]):
             parts.append(to_bf16(patches))
             patches = patches - parts[-1]
         self.slots[place] = np.stack(parts)
@@ -133,7 +154,9 @@ class _Meaning(Machine):
         while how == BULK and self.released.get(ring, -1) < number - tiles[0].slots:
             yield f"a slot for number {number}"
         tile = tiles[member]
-        self.slots[(ring, member), number % tile.slots] = self._box(view, at, (tile.rows, tile.columns))[None]
+        self.slots[(ring, member), number % tile.slots] = self._box(
+            step.operands[1], view, at, (tile.rows, tile.columns)
+        )[None]
         if member == len(tiles) - 1:
             self.filled[ring] = number
 
@@ -180,7 +203,8 @@ class _Meaning(Machine):
         """Take the sums for a part of the product, compute the kernel's results of it, and keep those of this part."""
         assert self.layout is not None
         sums, _, batch, row, column = values
-        layout, shape = self.layout, step.op.operands[1].type.shape
+        shape = step.op.operands[1].type.shape
+        layout = self.layout.transposed() if "transposed" in step.op.attributes else self.layout
         kinds = (layout.batch, layout.rows, layout.columns)
         order = [layout.result.index(loop) for kind in kinds for loop in kind]
         flat = [layout.extent(kind) for kind in kinds]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import integers
@@ -28,10 +29,12 @@ instructions read them."""
 
 @dataclass(frozen=True)
 class SharedTile:
-    """A tile of BF16 numbers, which is what matrix instructions take, in a block's shared memory.
+    """A tile of BF16 numbers, which is what matrix instructions take, in a block's shared memory; or one of weights in
+    blocks as they are, which are widened on their way from there to registers.
 
-    slots: how many of it there are; 0: this is one of them.  parts: BF16 numbers that add up to an element.  swizzle:
-    SWIZZLE, or 0.  padding: elements between rows.
+    slots: how many of it there are; 0: this is one of them.  parts: BF16 numbers that add up to an element.  columns:
+    elements of a row, of blocks their bytes.  swizzle: SWIZZLE, or 0.  padding: elements between rows.  blocks: their
+    type; "": these are BF16 numbers.
     """
 
     slots: int
@@ -40,6 +43,7 @@ class SharedTile:
     columns: int
     swizzle: int = 0
     padding: int = 0
+    blocks: str = ""
 
     @property
     def slot(self) -> SharedTile:
@@ -47,13 +51,30 @@ class SharedTile:
 
     @property
     def slot_bytes(self) -> int:
-        return 2 * self.parts * self.rows * (self.columns + self.padding)
+        return self.item_bytes * self.parts * self.rows * (self.columns + self.padding)
+
+    @property
+    def item_bytes(self) -> int:
+        return 1 if self.blocks else 2
+
+    @property
+    def dtype(self) -> ir.Type:
+        return ir.IntegerType.get_signless(8) if self.blocks else ir.BF16Type.get()
+
+    @property
+    def numbers(self) -> int:
+        """Of a row."""
+        if not self.blocks:
+            return self.columns
+        dtype = find_dtype(self.blocks)
+        return self.columns // dtype.item_bytes * dtype.block
 
     @property
     def type(self) -> ir.Type:
-        facts = {"padding": self.padding, "swizzle": self.swizzle}
+        facts: dict[str, int | str] = {"padding": self.padding, "swizzle": self.swizzle}
+        facts |= {"blocks": self.blocks} if self.blocks else {}
         shape = [*([self.slots] if self.slots else []), self.parts, self.rows, self.columns]
-        return ir.MemRefType.get(shape, ir.BF16Type.get(), memory_space=attribute(facts))
+        return ir.MemRefType.get(shape, self.dtype, memory_space=attribute(facts))
 
     @staticmethod
     def of(type_: ir.Type) -> SharedTile | None:
@@ -62,11 +83,13 @@ class SharedTile:
         if not isinstance(space, ir.DictAttr) or len(type_.shape) not in (3, 4):
             return None
         facts = {one.name: one.attr for one in space}
-        if set(facts) != {"padding", "swizzle"} or type_.element_type != ir.BF16Type.get():
+        blocks = ir.StringAttr(facts.pop("blocks")).value if "blocks" in facts else ""
+        if set(facts) != {"padding", "swizzle"} or blocks not in ("", *BLOCK_DTYPES):
             return None
         padding, swizzle = (ir.IntegerAttr(facts[name]).value for name in ("padding", "swizzle"))
         slots, parts, rows, columns = [0, *type_.shape] if len(type_.shape) == 3 else type_.shape
-        return SharedTile(slots, parts, rows, columns, swizzle, padding)
+        tile = SharedTile(slots, parts, rows, columns, swizzle, padding, blocks)
+        return tile if type_.element_type == tile.dtype else None
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,10 @@ class _Order(Machine):
         yield from self.barrier(agent, step, values)
         return [None]
 
+    def reduce_rows(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        """The same."""
+        yield from self.add_parts(agent, step, values)
+
     def role(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
         return [agent.role]
 

@@ -240,11 +240,20 @@ class Operations(ABC):
         a, c, selector = (self.value(o, "u32") for o in operands[1:])
         source = np.concatenate([bytes_of(a), bytes_of(c)], axis=1)
         every = np.arange(self.width)
-        fields = [selector >> np.uint32(4 * i) & np.uint32(15) for i in range(4)]
+        fields = self._byte_numbers(suffixes, selector)
         chosen = [source[every, (field & np.uint32(7)).astype(np.int64)] for field in fields]
         signs = [np.where(byte >> np.uint8(7), np.uint8(255), np.uint8(0)) for byte in chosen]
         chosen = [np.where(f >> np.uint32(3), s, byte) for f, s, byte in zip(fields, signs, chosen, strict=True)]
         self.write(operands[0], np.ascontiguousarray(np.stack(chosen, axis=1)).view(np.uint32)[:, 0], lanes)
+
+    @staticmethod
+    def _byte_numbers(suffixes: list[str], selector: np.ndarray) -> list[np.ndarray]:
+        """For each byte of a result its number in both operands: as the selector says, or four in a row from it on,
+        forward or backward."""
+        if suffixes == ["b32"]:
+            return [selector >> np.uint32(4 * i) & np.uint32(15) for i in range(4)]
+        (step,) = [{"f4e": 1, "b4e": -1}[mode] for mode in suffixes[1:]]
+        return [((selector & 3).astype(np.int64) + step * i).astype(np.uint32) & np.uint32(7) for i in range(4)]
 
 
 def compared(relation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:

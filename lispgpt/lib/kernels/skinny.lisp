@@ -1,38 +1,64 @@
 ; A product of few rows, such as a decode step of several sequences: what counts is that the weights' bytes never wait.
-; Blocks have few columns, so that every core has one; their subgroups share out k, and a ring keeps several steps of
-; weights on their way while one is multiplied.
+; A block computes some of the weights' rows for all rows of the other operand, which stand for columns here; its
+; subgroups share out k, and a ring keeps several steps of weights on their way while one is multiplied.  Weights in
+; blocks come as they are, and become numbers on their way to registers.
 ;
-; A tiling is [columns step slots]: the columns of a block, the elements of k of one step, and the ring's slots.
-(def tilings [[32 512 4] [32 256 4] [16 512 4] [16 512 3] [16 256 4] [16 256 3]])
-(def sharing 8)                            ; subgroups that share out k
+; A tiling is [rows resident step slots sharing]: the weights' rows of a block, how many blocks share a core, the elements
+; of k of one step, how many steps shared memory holds, and how many subgroups share out k.
+(def heights [[32 2] [16 2] [64 2] [128 2] [32 1] [16 1] [64 1] [128 1]])
+(def steps [[512 4 8] [512 3 8] [256 4 8] [256 3 8] [512 2 8] [256 2 8] [128 2 4]])
 
-(defn rows-of [p] (cond (<= (tile.rows p) 16) 16 (<= (tile.rows p) 32) 32 true 64))
+(defn up-to [n unit] (* unit (ceil-div n unit)))
+(defn columns-of [p] (up-to (tile.columns p) (nth (tile.instruction p) 1)))
 
-(defn fits? [p [columns step slots]]
-  (<= (+ (tile.bytes p (rows-of p) columns step slots) (* 4 sharing (rows-of p) columns)) (tile.room p)))
+(defn fits? [p [rows resident step slots sharing]]
+  (let [columns (columns-of p)
+        sums (* 4 sharing rows columns)
+        other (if (= slots 2) (+ rows columns) columns)]
+    (and (= (mod step (tile.block (tile.left p))) 0)
+         (or (> slots 2) (= (tile.copies p step) "registers"))
+         (= (tile.copies p step) (tile.copies p 512))             ; pieces of int8's blocks are whole in long steps alone
+         (<= (* resident (+ (tile.bytes p rows columns step slots) sums 2048)) (tile.room p))
+         (<= (* rows columns) 2048)                              ; sums, and what comes through registers, find room there
+         (<= (* other step) 16384)
+         (or (= (tile.block (tile.left p)) 1) (<= (* rows resident) 64)) ; nor are scales and numbers of blocks few
+         (= (mod rows (first (tile.instruction p))) 0))))
 
-(defn busy? [p [columns step slots]]
-  (>= (* (tile.batches p) (ceil-div (tile.columns p) columns)) (capability cores)))
+(defn first-of [good? of]
+  (cond (= (count of) 0) nil
+        (good? (first of)) (first of)
+        true (first-of good? (rest of))))
 
-(defn first-of [good? tilings]
-  (cond (= (count tilings) 0) nil
-        (good? (first tilings)) (first tilings)
-        true (first-of good? (rest tilings))))
+; The tiling with the longest steps that fit, for so many rows of a block.
+(defn tiling [p [rows resident]]
+  (first-of (fn [t] (fits? p t)) (map (fn [[step slots sharing]] [rows resident step slots sharing]) steps)))
 
-; The widest that gives every core a block, else the narrowest.
-(defn tiling [p]
-  (or (first-of (fn [t] (and (fits? p t) (busy? p t))) tilings)
-      (first-of (fn [t] (and (= (first t) 16) (fits? p t))) tilings)))
+(defn time-of [p [rows resident step slots sharing]] (tile.nanoseconds p [rows (columns-of p)] step resident))
 
-(schedule skinny [p]
-  {:takes (and (> (tile.rows p) 1) (<= (tile.rows p) 64) (>= (tile.columns p) 16) (= (tile.copies p 256) "async")
-               (not (tile.reduces? (tile.left p))) (not (tile.reduces? (tile.right p))) (not (= (tiling p) nil)))}
-  (let [[columns step slots] (tiling p)
-        rows (rows-of p)
+; That which should take least time; nil where none fits.
+(defn best-of [p of found]
+  (if (= (count of) 0)
+    found
+    (let [t (tiling p (first of))]
+      (best-of p (rest of) (cond (= t nil) found
+                                 (= found nil) t
+                                 (< (time-of p t) (time-of p found)) t
+                                 true found)))))
+(defn best [p] (best-of p heights nil))
+
+(schedule skinny [kernel]
+  {:takes (let [p (tile.packed (tile.transposed kernel))]
+            (and (> (tile.columns p) 1) (<= (tile.columns p) 64) (>= (tile.rows p) 16)
+                 (tile.memory? (tile.left p)) (tile.brought? (tile.right p))
+                 (not (= (best p) nil))))}
+  (let [p (tile.packed (tile.transposed kernel))
+        [rows resident step slots sharing] (best p)
+        columns (columns-of p)
         [batch row column] (tile.task p [rows columns])]
+    (tile.resident p resident)
     (tile.pipeline p slots (ceil-div (tile.inner p) step)
-      (fn [n] [(tile.box (tile.right p) [batch column (* n step)] [columns step])
-               (tile.box (tile.left p) [batch row (* n step)] [rows step])])
+      (fn [n] [(tile.box (tile.left p) [batch row (* n step)] [rows step])
+               (tile.box (tile.right p) [batch column (* n step)] [columns step])])
       (fn [] (tile.sums p [rows columns] sharing [1 1] "subgroup"))
-      (fn [sums [b a]] (tile.mma p sums a b))
+      (fn [sums [a b]] (tile.mma p sums a b))
       (fn [sums] (tile.store p (tile.add-parts p sums) [batch row column])))))

@@ -76,7 +76,7 @@ class _RowProduct:
         self.left, self.right = product.left, product.right
         self.all_rows, self.inner, self.outer = product.rows, product.inner, product.columns
         self.rows = max(n for n in range(1, options.rows + 1) if self.all_rows % n == 0)
-        self.blocks = BlockWeights.of(product)
+        self.blocks = BlockWeights.of(product.right)
         nbytes = HALF if self.blocks is not None else b.item_bytes(self.right.tensor.type)
         self.width = b.largest_width(self.inner, nbytes, target.vector_bytes)
         vectors = -(-self.inner // (target.subgroup * self.width))

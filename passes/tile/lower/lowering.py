@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from lispgpt.base.errors import InternalError
@@ -19,12 +20,15 @@ from lispgpt.ir.structure import constant_number, integers, operations
 from lispgpt.passes.kernels.epilogue import Epilogue
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.team import Team
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import BULK, operand_of
-from lispgpt.passes.tile.lower.memory import BlockTiles, Slot
+from lispgpt.passes.tile.lower.memory import REDUCED, BlockTiles, Slot
 from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, sides
 from lispgpt.passes.tile.lower.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.tile.lower.units import Sums, sums_of
+from lispgpt.passes.tile.row_reductions import row_reductions
 from lispgpt.passes.tile.types import register_tile, shared_tile
 
 ARITHMETIC: dict[str, Callable[..., Index]] = {
@@ -41,12 +45,18 @@ COPIER_REGISTERS, MOST_REGISTERS, CORE_REGISTERS = 40, 240, 65536
 """Of a thread that starts bulk copies, of any thread, and of all threads of a core."""
 
 
+READ_AHEAD = 16
+"""Vectors of a row that a lane reads at once, of which a reduction is made."""
+
+
 @dataclass(frozen=True)
 class Patches:
-    """What a thread has of a box on its way to shared memory.  staged: how it is shared out."""
+    """What a thread has of a box on its way to shared memory.  staged: how it is shared out.  raw: whether values are
+    memory's, of which elements are still to be made."""
 
     staged: StagedOperand
     values: list[ir.Value]
+    raw: bool = False
 
 
 class Lowering:
@@ -180,11 +190,39 @@ class Lowering:
         clears = not self.tiles.is_right(op)
         memory = self.tiles.memory_for(op)
         staged = StagedOperand(operand, place, origin, self.reader, tile.parts, clears, memory)
-        return Patches(staged, staged.load(inner))
+        raw = "later" in op.attributes and staged.waits
+        return Patches(staged, staged.loads(inner) if raw else staged.load(inner), raw)
+
+    def _reduce_rows(self, op: ir.Operation) -> None:
+        """By the block's subgroups, each some of the rows; what reads the reductions' results takes them from there."""
+        operand, _, first = self._of(op)
+        self._know_everything()
+        rows = ir.IntegerAttr(op.attributes["rows"]).value
+        reductions = row_reductions(operand)
+        if reductions is None or len(reductions) > REDUCED:
+            raise Refused("reductions that are not of whole rows make an operand")
+        lane, subgroup = (f(self.thread, self.target.subgroup) for f in (b.mod, b.div))
+        number = subgroup if isinstance(subgroup, ir.Value) else None
+        team = Team(lane, self.target.subgroup, self.target.subgroup, number, together=READ_AHEAD)
+        reader, memory = Reader(self.target, team), []
+        for reduction in reductions:
+            memory.append(b.shared([rows], reduction.results[0].type.element_type))
+        subgroups = self.threads // self.target.subgroup
+        for start in range(0, rows, subgroups):
+            row = b.at_most(b.add(subgroup, start), rows - 1)
+            at = b.at_most(b.add(first, row), operand.extent - 1)
+            for reduction, results in zip(reductions, memory, strict=True):
+                shape = reduction.results[0].type.shape
+                value = reader.read(reduction.results[0], [at if extent > 1 else 0 for extent in shape])
+                b.if_then(b.equal(lane, 0), partial(b.store, value, results, [row]))
+        b.barrier()
+        for reduction, results in zip(reductions, memory, strict=True):
+            self.reader.bind(reduction.results[0], partial(_kept, results, reduction, first))
 
     def _put(self, op: ir.Operation) -> None:
         patches, slot = self._of(op)
-        patches.staged.store(patches.values, slot.slot)
+        values = patches.staged.made_of(patches.values) if patches.raw else patches.values
+        patches.staged.store(values, slot.slot)
 
     def _ring(self, op: ir.Operation) -> Ring:
         fills = [one for one in self.tiles.every if one.name == "tile.fill" and one.operands[0] == op.results[0]]
@@ -237,8 +275,15 @@ class Lowering:
         registers, _, batch, row, column = self._of(op)
         self._know_everything()
         *_, rows, columns = register_tile(op.operands[0]).shape
-        epilogue = Epilogue(self.reader, self.product, self.results, (rows, columns), (row, column), batch)
+        product = self.product.transposed() if "transposed" in op.attributes else self.product
+        epilogue = Epilogue(self.reader, product, self.results, (rows, columns), (row, column), batch)
         epilogue.write(epilogue.placed(registers.pieces()))
+
+
+def _kept(memory: ir.Value, reduction: ir.Operation, first: Index, index: Sequence[Index], width: int) -> ir.Value:
+    """A reduction's result of one of the rows from `first` on."""
+    wide = [i for i, extent in zip(index, reduction.results[0].type.shape, strict=True) if extent > 1]
+    return b.load(memory, [b.sub(wide[0], first) if wide else 0], 1)
 
 
 def _is_index(op: ir.Operation) -> bool:

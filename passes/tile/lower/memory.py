@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, nested_operations
-from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.block_memory import BlockMemory, fits
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.types import SharedTile, register_tile, ring_tiles, shared_tile
 
 STATIC_BYTES = 48 * 1024
 """What a block has on every chip without asking for more."""
+
+REDUCED = 4
+"""Reductions of a row at most, of which a block keeps results."""
 
 BARRIER_BYTES = 1024
 """For the barriers of rings."""
@@ -59,19 +64,32 @@ class BlockTiles:
     def allocate(self) -> None:
         """Give each tile its memory: arrays of their own where they are few bytes, else one piece of it."""
         swizzled = any(tile.swizzle for _, tile in self.tiles)
-        if not swizzled and self.nbytes <= max(STATIC_BYTES, self.target.shared_bytes):
+        if not swizzled and self.nbytes + self._beside() <= max(STATIC_BYTES, self.target.shared_bytes):
             for value, tile in reversed(self.tiles):
-                self.places[value] = b.shared(_shape(tile), ir.BF16Type.get())
+                self.places[value] = b.shared(_shape(tile), tile.dtype)
             return
-        self.block = BlockMemory(self.target, self.nbytes + BARRIER_BYTES * swizzled, aligned=swizzled)
+        wanted = self.nbytes + BARRIER_BYTES * swizzled
+        if not fits(self.target, wanted + self._beside(), swizzled):
+            raise Refused(f"its tiles take {wanted} bytes of shared memory, for which a block has no room")
+        self.block = BlockMemory(self.target, wanted, aligned=swizzled)
         offset = 0
         for value, tile in self.tiles:
             if swizzled:
                 start = b.add(b.address_of(self.block.memory), self.block.start)
                 self.places[value], self.barriers = b.add(start, offset), b.add(start, self.nbytes)
             else:
-                self.places[value] = self.block.view(offset, _shape(tile), ir.BF16Type.get())
+                self.places[value] = self.block.view(offset, _shape(tile), tile.dtype)
             offset += tile.slots * tile.slot_bytes
+
+    def _beside(self) -> int:
+        """Bytes of what ops have for themselves."""
+        found = 0
+        for op in self.every:
+            if op.name == "tile.add_parts":
+                found += 4 * prod(register_tile(op.operands[0]).shape)
+            elif op.name == "tile.reduce_rows":
+                found += 4 * ir.IntegerAttr(op.attributes["rows"]).value * REDUCED
+        return found
 
     def record(self, kernel: ir.Operation) -> None:
         """On a kernel's function what its launches ask for."""

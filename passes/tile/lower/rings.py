@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.ring import Side
-from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
-from lispgpt.passes.tile.copies import boxes_of
+from lispgpt.passes.tile.copies import boxes_of, flat
 from lispgpt.passes.tile.lower.memory import Slot
 from lispgpt.passes.tile.types import SWIZZLE
 
@@ -55,8 +54,8 @@ class AsyncRing(Ring):
     def _copy(self, slot: Slot, view: Operand, place: Sequence[Index]) -> None:
         copies, tile = self.target.async_copies, slot.tile
         assert copies is not None
-        memory, of = _flat(view)
-        piece = copies.piece // 2
+        memory, of = flat(view)
+        piece = copies.piece // tile.item_bytes
         row_pieces = tile.columns // piece
         count = tile.rows * row_pieces
         batch, outer, inner = place
@@ -143,29 +142,3 @@ def sides(views: Sequence[Operand], tiles: Sequence[Slot], target: Gpu) -> list[
     assert target.copies is not None
     found = [boxes_of(view, target.copies) for view in views]
     return [Side(x, one.tile.rows, one.tile.columns, SWIZZLE) for x, one in zip(found, tiles, strict=True) if x]
-
-
-def _flat(view: Operand):  # type: ignore[no-untyped-def]
-    """The memory of a view as one row of elements, and what gives an element's number in it."""
-    found = strided(view.tensor)
-    assert found is not None
-    shape = found.argument.type.shape
-    count = 1
-    for extent in shape:
-        count *= extent
-    attributes = {
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
-        "static_offsets": [0],
-        "static_sizes": [count],
-        "static_strides": [1],
-    }
-    type_ = ir.MemRefType.get([count], found.argument.type.element_type)
-    memory = create_op("memref.reinterpret_cast", [found.argument], [type_], attributes).results[0]
-
-    def of(batch: Index, outer: Index, inner: Index) -> Index:
-        total: Index = found.offset
-        for index, stride in zip(view.index(batch, outer, inner), found.strides, strict=True):
-            total = b.add(total, b.mul(index, stride))
-        return total
-
-    return memory, of

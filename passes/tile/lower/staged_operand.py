@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, is_elementwise
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.views import VIEWS
 
 PATCH = 4
 """Neighbours along k, and along rows or columns where those lie side by side, that a thread brings at once."""
@@ -36,8 +40,20 @@ class Origin:
     threads: int
 
 
-def _patch_shape(operand: Operand) -> tuple[int, int]:
-    """How many rows or columns, and how many neighbours along k, a thread brings at once."""
+def _is_pointwise(tensor: ir.Value, reader: Reader) -> bool:
+    """Whether elements of a tensor are made of elements of memory, and of what a reader knows, without a loop."""
+    op = defining_op(tensor)
+    if tensor in reader.bound or op is None or op.name in ("bufferization.to_tensor", "linalg.fill", "tensor.empty"):
+        return True
+    tensors = [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]
+    simple = op.name in VIEWS or is_elementwise(op)
+    return simple and all(_is_pointwise(one, reader) for one in tensors)
+
+
+def _patch_shape(operand: Operand, inner: int = 0) -> tuple[int, int]:
+    """How many rows or columns, and how many neighbours along k, a thread brings at once of a tile of so many."""
+    if operand.dtype == "i8":
+        return 1, b.largest_width(gcd(operand.along_k, inner), 1, 4 * PATCH)
     whole = PATCH if operand.dtype == "f32" else 2 * PATCH
     across = b.largest_width(operand.along_outer, 1, PATCH) if operand.along_k == 1 else 1
     return across, whole if across == 1 and operand.along_k % whole == 0 else PATCH
@@ -55,7 +71,8 @@ def single_loads(operand: Operand, outer: int, inner: int, threads: int) -> int:
 class StagedOperand:
     """Loads patches of a tile into a thread's registers, stores them in shared memory, and reads fragments from there.
 
-    An f32 operand is kept as `parts` bf16 numbers that add up to each of its elements, a bf16 one as it is.
+    An f32 operand is kept as `parts` bf16 numbers that add up to each of its elements, one of bf16 or of bytes as it
+    is.
     clears: whether what lies past the last k becomes zero; otherwise it is some element of the tensor.  memory: where
     the tile lies in shared memory; None: in memory of its own.
     """
@@ -73,7 +90,7 @@ class StagedOperand:
         self.operand, self.tile, self.origin, self.reader = operand, tile, origin, reader
         self.parts, self.clears = parts, clears
         self.inner = operand.layout.extent(operand.layout.sums)
-        self.across, self.along = _patch_shape(operand)
+        self.across, self.along = _patch_shape(operand, tile.inner)
         shape = [tile.buffers, parts, tile.outer, tile.inner + tile.padding]
         self.memory = b.shared(shape, ir.BF16Type.get()) if memory is None else memory
 
@@ -88,6 +105,30 @@ class StagedOperand:
             at = self._within(b.add(self.origin.outer, outer))
             values += self._patch(at, b.add(start, k))
         return values
+
+    @property
+    def waits(self) -> bool:
+        """Whether what memory has can be loaded by itself, and all that is made of it later: then no place is asked for
+        any more, and there is no loop in between."""
+        return not (self.clears and self.inner % self.tile.inner) and _is_pointwise(self.operand.tensor, self.reader)
+
+    def loads(self, start: Index) -> list[ir.Value]:
+        """What `load` reads from memory."""
+        found: list[ir.Value] = []
+
+        def keep(buffer: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
+            found.append(b.load(buffer, index, width, self.reader.target.aligned_rows))
+            return found[-1]
+
+        with self.reader.taking(keep):
+            self.load(start)
+        return found
+
+    def made_of(self, loads: list[ir.Value]) -> list[ir.Value]:
+        """What `load` gives, of what `loads` gave."""
+        rest = iter(loads)
+        with self.reader.taking(lambda buffer, index, width: next(rest)):
+            return self.load(0)
 
     def store(self, values: list[ir.Value], buffer: Index) -> None:
         """Put what `load` gave into shared memory."""
@@ -104,7 +145,7 @@ class StagedOperand:
         for i, value in enumerate(vectors):
             for part in range(self.parts):
                 rounded = value
-                if self.operand.dtype != "bf16":
+                if self.operand.dtype not in ("bf16", "i8"):
                     type_ = b.with_width(ir.BF16Type.get(), self.along)
                     rounded = b.emit("arith.truncf", [b.extend(value)], [type_])
                 b.store(rounded, self.memory, [buffer, part, b.add(outer, i), k])

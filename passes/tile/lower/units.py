@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.epilogue import Piece, places
-from lispgpt.passes.kernels.matrices import Lanes, flat, lanes_of
+from lispgpt.passes.kernels.matrices import Lanes, flat, lanes_of, shaped
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.kernels.warpgroup_sums import own_warpgroup
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 from lispgpt.passes.tile.lower.memory import Slot
+from lispgpt.passes.tile.lower.packed import PackedSlot
 from lispgpt.passes.tile.types import WARPGROUP, RegisterTile
 
 ADDED_WIDTH = 2
@@ -55,10 +58,10 @@ class SubgroupSums(Sums):
     def zeros(self) -> list[ir.Value]:
         assert self.target.matrix is not None
         zero = b.constant(0.0, self.target.matrix.accumulator_type())
-        return [zero] * (self._tiles[0] * self._tiles[1])
+        return [zero] * (self.tiles[0] * self.tiles[1])
 
     @property
-    def _tiles(self) -> tuple[int, int]:
+    def tiles(self) -> tuple[int, int]:
         """Of a subgroup, along its rows and columns."""
         unit, (_, rows, columns), teams = self.target.matrix, self.tile.shape, self.tile.teams
         assert unit is not None
@@ -74,10 +77,12 @@ class SubgroupSums(Sums):
         return lanes, b.div(subgroup, rows * columns), *along
 
     def multiply(self, a: Slot, right: Slot) -> Sums:
+        if a.tile.blocks:
+            return replace(self, values=ScaledSums(self, a, right).values())
         unit, (parts, rows, columns) = self.target.matrix, self.tile.shape
         assert unit is not None
         lanes, part_of_k, row_part, column_part = self.place
-        share, (m_tiles, n_tiles), sums = a.tile.columns // parts, self._tiles, list(self.values)
+        share, (m_tiles, n_tiles), sums = a.tile.columns // parts, self.tiles, list(self.values)
         column = b.add(b.mul(column_part, columns // self.tile.teams[1]), lanes.row)
         row = b.add(b.mul(row_part, rows // self.tile.teams[0]), lanes.row)
         for block in range(share // unit.block):
@@ -101,7 +106,7 @@ class SubgroupSums(Sums):
         column = b.add(b.mul(column_part, columns // self.tile.teams[1]), lanes.result_column)
         found = []
         for at, total in enumerate(self.values):
-            m, n = divmod(at, self._tiles[1])
+            m, n = divmod(at, self.tiles[1])
             for piece in unit.pieces():
                 value = b.vector_of([b.lane_of(flat(total), e) for e in piece.elements])
                 found.append(Piece(b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), value))
@@ -121,6 +126,81 @@ class SubgroupSums(Sums):
             shares = [b.load(memory, [p, row, column], ADDED_WIDTH) for p in range(self.tile.shape[0])]
             values.append(tree("arith.addf", shares))
         return replace(total, values=values)
+
+
+@dataclass(frozen=True)
+class ScaledSums:
+    """Sums of weights in blocks, A, which are whole numbers in BF16 on their way to matrix instructions: what these add
+    up over numbers that share a scale is then multiplied by it, in F32."""
+
+    sums: SubgroupSums
+    a: Slot
+    right: Slot
+
+    @property
+    def unit(self) -> MatrixUnit:
+        assert self.sums.target.matrix is not None
+        return self.sums.target.matrix
+
+    def values(self) -> list[ir.Value]:
+        (parts, rows, columns), teams = self.sums.tile.shape, self.sums.tile.teams
+        lanes, part_of_k, row_part, column_part = self.sums.place
+        share = self.a.tile.numbers // parts
+        weights = PackedSlot(self.a)
+        each = gcd(share, weights.blocks.scaled)
+        row, column = b.mul(row_part, rows // teams[0]), b.mul(column_part, columns // teams[1])
+        totals = [flat(total) for total in self.sums.values]
+        for start in range(0, share, each):
+            k = b.add(b.mul(part_of_k, share), start)
+            found, whole = self._products(weights, (row, b.add(column, lanes.row)), k, each)
+            for m in range(self.sums.tiles[0]):
+                at = b.add(row, m * self.unit.rows)
+                scale, least = self._scales(weights, at, k)
+                for n in range(self.sums.tiles[1]):
+                    i = m * self.sums.tiles[1] + n
+                    totals[i] = b.fma(scale, flat(found[i]), totals[i])
+                    if least is not None:
+                        totals[i] = b.fma(least, flat(whole[n]), totals[i])
+        return [shaped(total, self.unit.accumulator_type()) for total in totals]
+
+    def _products(
+        self, weights: PackedSlot, at: tuple[Index, Index], start: Index, count: int
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Sums over `count` of k without scales; and where numbers have a least one, sums of B alone, for each of its
+        tiles."""
+        unit, (m_tiles, n_tiles), lanes = self.unit, self.sums.tiles, self.sums.place[0]
+        zero = b.constant(0.0, unit.accumulator_type())
+        found, whole = [zero] * (m_tiles * n_tiles), [zero] * n_tiles
+        ones = b.constant(1.0, b.with_width(ir.BF16Type.get(), unit.run))
+        for block in range(count // unit.block):
+            k = b.add(b.add(start, block * unit.block), b.mul(lanes.group, unit.run))
+            runs = [
+                [self.right.run(q, b.add(at[1], n * unit.columns), k, unit.run) for n in range(n_tiles)]
+                for q in range(self.right.tile.parts)
+            ]
+            for m in range(m_tiles):
+                row = b.add(b.add(at[0], lanes.row), m * unit.rows)
+                own = [weights.run(b.add(row, r), k, unit.run) for r in unit.left_rows]
+                for part in runs:
+                    for n, run in enumerate(part):
+                        found[m * n_tiles + n] = unit.multiply(own, run, found[m * n_tiles + n])
+            if weights.has_least:
+                for part in runs:
+                    whole = [
+                        unit.multiply([ones] * len(unit.left_rows), r, w) for r, w in zip(part, whole, strict=True)
+                    ]
+        return found, whole
+
+    def _scales(self, weights: PackedSlot, row: Index, k: Index) -> tuple[ir.Value, ir.Value | None]:
+        """Of each of a lane's results in the tile from a row on: the scale, and less what its numbers have at least."""
+        scales: dict[int, tuple[ir.Value, ir.Value | None]] = {}
+        for piece in self.unit.pieces():
+            both = weights.scale(b.add(b.add(row, self.sums.place[0].result_row), piece.row), k)
+            scales |= dict.fromkeys(piece.elements, both)
+        of_lane = [scales[i] for i in range(len(scales))]
+        scale = b.vector_of([one for one, _ in of_lane])
+        least = [b.emit("arith.negf", [one], [one.type]) for _, one in of_lane if one is not None]
+        return scale, b.vector_of(least) if least else None
 
 
 class SpreadSums(Sums):

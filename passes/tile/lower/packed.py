@@ -1,0 +1,69 @@
+"""Weights in blocks as they lie in shared memory, on their way to matrix instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.tile.lower.memory import Slot
+
+WORD = 4
+"""Bytes that shared memory gives at once at least."""
+
+
+@dataclass(frozen=True)
+class PackedSlot:
+    """slot: one of a shared tile of blocks."""
+
+    slot: Slot
+
+    @property
+    def blocks(self) -> BlockWeights:
+        return BlockWeights(self.slot.memory, self.slot.tile.blocks)
+
+    @property
+    def has_least(self) -> bool:
+        """Whether blocks have a number that is taken from all others."""
+        return self.blocks.kind == "q4_k"
+
+    def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value:
+        """Bytes of a block, by its row, its number in that, and theirs."""
+        row, block, byte = index
+        at = b.add(b.mul(block, find_dtype(self.blocks.kind).item_bytes), byte)
+        return b.load(tensor, [self.slot.slot, 0, row, at], width)
+
+    def _words(self, row: Index, k: Index, count: int) -> ir.Value:
+        """The bytes with `count` neighbours along k, as a vector of i32."""
+        size = find_dtype(self.blocks.kind).item_bytes
+        if size % WORD == 0:
+            return self.blocks.bytes_at(self, row, k, count)
+        return self._shifted(row, b.add(b.mul(b.div(k, self.blocks.block), size), self.blocks.byte_of(k)), count)
+
+    def _shifted(self, row: Index, at: Index, count: int) -> ir.Value:
+        """Bytes from an even one on: of aligned words, neighbours of which are shifted together."""
+        low = b.mul(b.div(at, WORD), WORD)
+        places = [*(b.add(low, i) for i in range(0, count, WORD)), b.mul(b.div(b.add(at, count - 2), WORD), WORD)]
+        word = ir.VectorType.get([1], b.i32())
+        loaded = [b.load(self.slot.memory, [self.slot.slot, 0, row, place], WORD) for place in places]
+        words = [b.lane_of(b.emit("vector.bitcast", [v], [word]), 0) for v in loaded]
+        bits = b.emit("arith.index_cast", [b.as_value(b.mul(b.mod(at, WORD), 8))], [b.i32()])
+        found = [b.emit("llvm.intr.fshr", [words[i + 1], words[i], bits], [b.i32()]) for i in range(count // WORD)]
+        wide = ir.VectorType.get([len(found)], b.i32())
+        return b.emit("vector.from_elements", found, [wide])
+
+    def run(self, row: Index, k: Index, count: int) -> ir.Value:
+        """`count` neighbours along k of a row without their scale, in BF16, which has all of them: the upper halves of
+        what they are in F32."""
+        whole = self.blocks.whole(self._words(row, k, count), k)
+        halves = b.emit("vector.bitcast", [whole], [ir.VectorType.get([2 * count], b.integer(16))])
+        upper = b.shuffled(halves, halves, range(1, 2 * count, 2))
+        return b.emit("vector.bitcast", [upper], [b.with_width(ir.BF16Type.get(), count)])
+
+    def scale(self, row: Index, k: Index) -> tuple[ir.Value, ir.Value | None]:
+        """That of a row's numbers from k on, and what they have at least, in F32."""
+        return self.blocks.scale(self.blocks.head_at(self, row, k), k)

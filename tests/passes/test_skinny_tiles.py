@@ -1,0 +1,114 @@
+"""Products of few rows by tiles (lib/kernels/skinny.lisp): weights in BF16, F32 and blocks, rows as they are or normed,
+on the PTX interpreter and on AMD's emulator, against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import rounded_to_bf16
+from emulated_amd.running import Emulation
+from emulated_cuda.entries import run
+
+from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.pipelines.pipeline_file import pipeline_path
+from lispgpt.runtime.checkpoints.blocks import widened
+
+pytestmark = pytest.mark.drawn
+
+CHOICE = '(pass choose-tiles {:use "skinny" :copies "async"})'
+CHIPS = ("cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201")
+
+
+def rms(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * g
+
+
+def layer(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * g
+
+
+FORMS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
+    "plain": ("(* (linear x w) 1.0)", lambda v: v["x"] @ v["w"].T),
+    "with what follows": ("(* (+ (linear x w) r) r)", lambda v: (v["x"] @ v["w"].T + v["r"]) * v["r"]),
+    "of an rms norm": ("(+ (linear (rms-norm x g 1e-5) w) r)", lambda v: rms(v["x"], v["g"]) @ v["w"].T + v["r"]),
+    "of a layer norm": (
+        "(* (linear (layer-norm x g (* g 0.0) 1e-5) w) 1.0)",
+        lambda v: layer(v["x"], v["g"]) @ v["w"].T,
+    ),
+    "of elements": ("(+ (linear (* x x) w) r)", lambda v: v["x"] ** 2 @ v["w"].T + v["r"]),
+}
+
+
+def in_blocks(rng: np.random.Generator, rows: int, columns: int, kind: str) -> np.ndarray:
+    """Bytes of blocks with scales of either sign and any numbers, [rows blocks bytes]."""
+    dtype = find_dtype(kind)
+    blocks = rng.integers(0, 256, (rows, columns // dtype.block, dtype.item_bytes), dtype=np.uint8)
+    scales, bytes_ = ("<f4", 4) if kind == "int8" else ("<f2", 4 if kind == "q4_k" else 2)
+    shape = (*blocks.shape[:2], bytes_ // np.dtype(scales).itemsize)
+    blocks[..., :bytes_] = (0.01 * rng.standard_normal(shape)).astype(scales).view(np.uint8)
+    return blocks
+
+
+def values_of(rng: np.random.Generator, sizes: tuple[int, int, int], dtypes: tuple[str, str]) -> tuple[dict, dict]:
+    """What is in memory, and what it stands for in float64."""
+    rows, outputs, inner = sizes
+    shapes = {"x": (rows, inner), "w": (outputs, inner), "g": (inner,), "r": (rows, outputs)}
+    exact = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    stored = {}
+    for name, values in exact.items():
+        kind = dict(zip("xw", dtypes, strict=True)).get(name, "f32")
+        if kind in BLOCK_DTYPES:
+            stored[name] = in_blocks(rng, *shapes[name], kind)
+            exact[name] = widened(stored[name].reshape(outputs, -1).view(find_dtype(kind).numpy), kind)
+        elif kind == "bf16":
+            exact[name] = rounded_to_bf16(values)
+            stored[name] = (exact[name].view(np.uint32) >> 16).astype(np.uint16)
+        else:
+            stored[name] = values
+    return stored, {name: np.asarray(values, np.float64) for name, values in exact.items()}
+
+
+def check(chip: str, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], folder: Path) -> None:
+    rows, outputs, inner = sizes
+    text, reference = FORMS[form]
+    stored, exact = values_of(seeded.rng(), sizes, dtypes)
+    shapes = {"x": [rows, inner], "w": [outputs, inner], "g": [inner], "r": [rows, outputs]}
+    used = [name for name in shapes if f" {name} " in text.replace(")", " ")]
+    types = dict(zip("xw", dtypes, strict=True))
+    weights = " ".join(f"({n} [{' '.join(map(str, shapes[n]))}] {types.get(n, 'f32')})" for n in used)
+    (folder / "p.lisp").write_text(
+        f"(require nn)(config context 1)(weights {weights})(entry out [tokens positions] {text})"
+    )
+    (folder / "pipe.lisp").write_text(pipeline_path("gpu").read_text().replace("(pass choose-tiles)", CHOICE, 1))
+    artifact, _ = compile_request(Request(folder / "p.lisp", chip, pipeline=folder / "pipe.lisp"), Observer())
+    (entry,) = artifact.plan.entries
+    assert [artifact.kernels[launch.kernel].get("tiles") for launch in entry.launches][-1] == "skinny"
+    given = {name: stored[name] for name in used}
+    found = run(artifact, entry, given) if chip.startswith("cuda") else Emulation(artifact, given).run(entry)
+    expected = reference(exact)
+    what = (chip, form, sizes, dtypes)
+    assert np.isfinite(found).all(), what
+    assert np.linalg.norm(found.reshape(expected.shape) - expected) <= 3e-5 * np.linalg.norm(expected), what
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f32", *BLOCK_DTYPES])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_few_rows_of_every_kind_of_weights(chip: str, kind: str, tmp_path: Path) -> None:
+    """Rows, weights' rows and sums that fill no tile."""
+    rng = seeded.rng()
+    inner = int(rng.integers(1, 7)) * max(32, find_dtype(kind).block)
+    sizes = int(rng.integers(2, 20)), int(rng.integers(16, 120)), inner
+    check(chip, str(rng.choice(list(FORMS))), sizes, (str(rng.choice(["f32", "f32", "bf16"])), kind), tmp_path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("chip", [CHIPS[0], CHIPS[3]])
+def test_rows_of_every_form(chip: str, form: str, tmp_path: Path) -> None:
+    rng = seeded.rng()
+    sizes = int(rng.integers(2, 17)), int(rng.integers(16, 100)), 32 * int(rng.integers(3, 40))
+    check(chip, form, sizes, ("f32", "bf16"), tmp_path)
