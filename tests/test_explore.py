@@ -5,17 +5,23 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import seeded
 from explore_page import CHROMIUM, acted
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.request import Request
+from lispgpt.explore import recording
 from lispgpt.explore.aligned import aligned
 from lispgpt.explore.document import document
+from lispgpt.explore.machine_code import instructions_of
 from lispgpt.explore.page import page
+from lispgpt.explore.places import Places
 from lispgpt.explore.recording import Recording, record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,11 +42,35 @@ HIGHEST = 2_000_000
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
+@dataclass
+class Kept(Recording):
+    """printed: what MLIR prints behind each pass.  assembly: with its lines."""
+
+    printed: list[str] = field(default_factory=list)
+    assembly: str = ""
+
+    def watch(self, module: Any, call: Any, seconds: float) -> None:
+        super().watch(module, call, seconds)
+        self.printed.append(module.operation.get_asm(enable_debug_info=True))
+
+
 @pytest.fixture(scope="module", params=["cpu", "rocm:gfx1151"])
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     path = tmp_path_factory.mktemp("explore") / "small.lisp"
     path.write_text(PROGRAM)
-    return record(Request(path, request.param, longest=16))
+    assemblies: list[str] = []
+
+    def noting(text: str, places: Places) -> Any:
+        assemblies.append(text)
+        return instructions_of(text, places)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "Recording", Kept)
+        patch.setattr(recording, "instructions_of", noting)
+        found = recording.record(Request(path, request.param, longest=16))
+    assert isinstance(found, Kept)
+    found.assembly = assemblies[0]
+    yield found
 
 
 @pytest.fixture(scope="module")
@@ -141,10 +171,10 @@ def test_a_failed_pass_ends_the_page(tmp_path: Path) -> None:
     pipeline = tmp_path / "pipeline.lisp"
     whole = (ROOT / "passes/pipelines/cpu.lisp").read_text()
     pipeline.write_text(whole.replace("(pass plan-arena)", "(pass emit-plan)", 1))
-    recording = record(Request(path, "cpu", pipeline=pipeline, longest=16))
-    assert recording.failure is not None and recording.artifact is None
-    data, _ = document(recording, "lispgpt explore wrong.lisp")
-    assert data["failure"]["pass"] == len(recording.seconds) + 1
+    found = record(Request(path, "cpu", pipeline=pipeline, longest=16))
+    assert found.failure is not None and found.artifact is None
+    data, _ = document(found, "lispgpt explore wrong.lisp")
+    assert data["failure"]["pass"] == len(found.seconds) + 1
     assert "plan-arena" in data["failure"]["message"]
     assert data["passes"][-1]["seconds"] is None
 
@@ -154,3 +184,130 @@ def test_a_program_with_a_main_is_refused(tmp_path: Path) -> None:
     path.write_text("(defn main [] -> i32 (: 0 i32))")
     with pytest.raises(UserError, match="main"):
         record(Request(path, "cpu"))
+
+
+FORMS = 30
+PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)|"([^":]+):(\d+):(\d+)"\(')
+Chain = tuple[tuple[str, int, int], ...]
+
+
+class Said:
+    """Where MLIR itself says that the ops of each function are from, in what it prints: by nothing but putting the
+    texts of its aliases in."""
+
+    def __init__(self, text: str) -> None:
+        self.aliases = {m[1]: m[2] for m in re.finditer(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE)}
+        self.known: dict[str, list[Chain]] = {}
+        self.functions: dict[str, list[tuple[bool, list[Chain]]]] = {}
+        block: list[str] = []
+        for line in text.splitlines():
+            starts = re.match(r"( +)(?:func\.func|gpu\.func|llvm\.func)\b[^@]*@(\w+)", line)
+            if starts and not block:
+                indent, name = starts.groups()
+                block = []
+            if starts or block:
+                block.append(line)
+                if line.startswith(f"{indent}}}") or (len(block) == 1 and not re.search(r"\{$", line)):
+                    self.functions[name] = [(self.is_op(each), self.chains_of(each)) for each in block]
+                    block = []
+
+    @staticmethod
+    def is_op(line: str) -> bool:
+        """Whether an op ends in this line that has no body."""
+        return bool(re.match(r" +[^} ^].* loc\(#loc\d*\)$", line)) and " {" not in line
+
+    def chains_of(self, line: str) -> list[Chain]:
+        found = re.search(r"loc\((#loc\d*)\)$", line)
+        return [] if found is None else self.chains(found[1])
+
+    def chains(self, alias: str) -> list[Chain]:
+        if alias not in self.known:
+            text = alias
+            while "#loc" in text:
+                text = re.sub(r"#loc\d*", lambda found: self.aliases[found[0]], text)
+            parts = re.split(r"fused(?:<[^\[]*>)?\[|, ", text)
+            places = [[(m[1] or m[4], int(m[2] or m[5]), int(m[3] or m[6])) for m in PLACE.finditer(p)] for p in parts]
+            self.known[alias] = [tuple(p for p in chain if p[0] != "-") for chain in places if chain]
+        return [chain for chain in self.known[alias] if chain]
+
+
+def _own(chain: Chain) -> tuple[str, int, int]:
+    return next((place for place in chain if not place[0].startswith("lib/")), chain[0])
+
+
+def _instructions(assembly: str) -> dict[str, list[tuple[str, int, int]]]:
+    """By function the (file, line, column) of each instruction, column 0 where it is not said."""
+    files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+(?:".*" )?"(.*)"', assembly, re.MULTILINE))
+    found: dict[str, list[tuple[str, int, int]]] = {}
+    name, place = "", ("", 0, 0)
+    for line in assembly.splitlines():
+        if starts := re.match(r"([A-Za-z_]\w*):|[0-9a-f]+ <(\w+)>:", line):
+            name, place = starts[1] or starts[2], ("", 0, 0)
+        elif said := re.match(r"\s+\.loc\s+(\d+) (\d+) (\d+)", line):
+            place = (files[said[1]], int(said[2]), int(said[3])) if int(said[2]) else ("", 0, 0)
+        elif said := re.match(r"(?:; )?(\S+\.lisp|\S*\?\?\S*|-):(\d+)", line):
+            place = (said[1], int(said[2]), 0)
+        elif re.match(r"\t[a-z]", line) or re.match(r" +[0-9a-f]+:\s+\w", line):
+            found.setdefault(name, []).append(place)
+        elif line.startswith(".Lfunc_end"):
+            name = ""
+    return found
+
+
+@needs_chromium
+def test_random_forms_light_up_what_their_places_say(
+    recorded: Kept, written: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    """In every pass and in machine code: the ops whose own locations name a form, and no others but those of which
+    lowering has kept the first place and the model's own alone."""
+    data = written[0]
+    number, file = next((i, f) for i, f in enumerate(data["files"]) if not f["library"])
+    forms = [list(file["forms"][i]) for i in seeded.rng().integers(0, len(file["forms"]), FORMS)]
+    script = """
+      const { model } = explore, bits = (lines) => lines.map((line) => +model.isLit(line.location)).join("");
+      return %s.map(([start, end]) => {
+        model.lightForm(%d, start, end);
+        return Object.fromEntries(Object.keys(model.data.functions).map((name) => [name, {
+          steps: model.history(name).map((step) => [step.number, bits(step.after)]),
+          code: bits(model.machine(name).filter((line) => /^[a-z]/.test(line.text) && !line.text.endsWith(":"))) }]));
+      });
+    """
+    lit = acted(written[1], script % (forms, number), tmp_path)
+    printed = [Said(text) for text in recorded.printed]
+    every = {chain for said in printed for lines in said.functions.values() for _, chains in lines for chain in chains}
+    code, judged = _instructions(recorded.assembly), 0
+    for (start, end), shown in zip(forms, lit, strict=True):
+        inside = _inside(file["text"], start, end, file["name"])
+        named = {chain for chain in every if inside & {*chain}}
+        ends = {(chain[0], _own(chain)) for chain in named}
+        for name, found in shown.items():
+            for step, bits in found["steps"]:
+                lines = printed[step].functions.get(name, [])
+                assert not lines or len(lines) == len(bits), (name, step)
+                for (is_op, chains), bit in zip(lines, bits, strict=True) if lines else ():
+                    if is_op:
+                        says = any(chain in named for chain in chains)
+                        may = any(len(chain) <= 2 and (chain[0], _own(chain)) in ends for chain in chains)
+                        assert (bit == "1") == (says or may), (name, step, chains)
+                        judged += says
+            wanted = [_is_at(place, named) for part in (name, f"{name}_body") for place in code.get(part, [])]
+            if len(wanted) == len(found["code"]):
+                assert found["code"] == "".join("01"[each] for each in wanted), name
+                judged += sum(wanted)
+            else:
+                assert not wanted or name.startswith("_mlir"), (name, len(wanted), len(found["code"]))
+    assert judged > 1000
+
+
+def _inside(text: str, start: int, end: int, file: str) -> set[tuple[str, int, int]]:
+    """All places of a file from start to end."""
+    found = set()
+    for at in range(start, end):
+        line = text.count("\n", 0, at) + 1
+        found.add((file, line, at - text.rfind("\n", 0, at)))
+    return found
+
+
+def _is_at(place: tuple[str, int, int], named: set[Chain]) -> bool:
+    own = {_own(chain) for chain in named}
+    return any(Path(o[0]).name == Path(place[0]).name and o[1] == place[1] and place[2] in (0, o[2]) for o in own)
