@@ -6,15 +6,18 @@ import itertools
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import seeded
+from compiled_models import open_checked, random_weights
 from explore_page import CHROMIUM, acted
 
 from lispgpt.base.errors import UserError
+from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.request import Request
 from lispgpt.explore import recording
 from lispgpt.explore.aligned import aligned
@@ -23,6 +26,7 @@ from lispgpt.explore.machine_code import instructions_of
 from lispgpt.explore.page import page
 from lispgpt.explore.places import Places
 from lispgpt.explore.recording import Recording, record
+from lispgpt.explore.running import LEVELS, sentence, times
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
@@ -31,11 +35,12 @@ PROGRAM = """
 (weights (table [vocab width] bf16)  (w [(* 3 width) width] bf16)  (b [(* 3 width)])  (out [width width] bf16))
 (state (kv [layers batch 2 heads context (/ width heads)] f32))
 (defn layer [x l]
-  (let [qkv (linear (layer-norm x b b) w b)]
+  (let [qkv (linear x w b)]
     (+ x (matmul-transposed (attention qkv (kv l) heads) out))))
 (entry logits [tokens positions]
   (matmul-transposed (relu (last (fold layer (rows table tokens) (range layers)))) table))
-""".replace("(layer-norm x b b)", "x")
+"""
+GENERATES = "(generate logits {:max-new-tokens 2})\n"
 HIGHEST = 2_000_000
 """Bytes of a page."""
 
@@ -57,7 +62,7 @@ class Kept(Recording):
 @pytest.fixture(scope="module", params=["cpu", "rocm:gfx1151"])
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     path = tmp_path_factory.mktemp("explore") / "small.lisp"
-    path.write_text(PROGRAM)
+    path.write_text(PROGRAM + (GENERATES if request.param == "cpu" else ""))
     assemblies: list[str] = []
 
     def noting(text: str, places: Places) -> Any:
@@ -153,6 +158,48 @@ def test_the_page_unpacks_what_the_passes_left(
         assert [line.text for line in code] == found[name]["code"][: len(code)] or name.endswith("_body")
 
 
+def test_a_sentences_tensors_are_what_they_are(recorded: Kept, tmp_path: Path) -> None:
+    """Attention's weights add up to one, see no later token, and stand on the form of attention; the next token is what
+    the program gives."""
+    if recorded.target.kind != "cpu":
+        pytest.skip("the program of the other target does not generate")
+    assert recorded.artifact is not None
+    weights = random_weights(recorded.artifact, seed=int(seeded.rng().integers(1 << 30)))
+    tokens = [3, 17, 5, 30, 8]
+    seen = sentence(recorded, tokens, weights, None)
+    shown = [picture for picture in seen.pictures if picture.turned and picture.planes.shape == (2, 5, 5)]
+    attention = [picture for picture in shown if picture.low == 0 and 0.3 < picture.high <= 1]
+    assert len(attention) == 1  # of the last layer only the last token's row is wanted
+    for picture in attention:
+        cells = picture.low + picture.planes / LEVELS * (picture.high - picture.low)
+        assert np.abs(cells.sum(-1) - 1).max() < 0.02 and not np.triu(picture.planes, 1).any()
+        chains = {value: key for key, value in recorded.places.chains.items()}
+        places = {value: key for key, value in recorded.places.places.items()}
+        numbers = next(key for key, value in recorded.places.locations.items() if value == picture.location)
+        own = [places[place] for number in numbers for place in chains[number]]
+        lines = {line for file, line, _ in own if file.endswith("small.lisp")}
+        assert 1 + PROGRAM[: PROGRAM.index("(attention")].count("\n") in lines
+    shapes = {"logits": dict.fromkeys(("tokens", "positions"), (1, 5))}
+    request = replace(recorded.request, target="cpu", entries=("logits",), inputs=shapes)
+    with open_checked(artifact_of(request), weights) as session:
+        logits = session.run("logits", tokens=[tokens], positions=[list(range(5))])["logits"].reshape(-1)
+    odds = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    assert seen.probable[0][0] == int(np.argmax(logits))
+    assert abs(seen.probable[0][2] - odds.max()) < 1e-4
+    written = document(recorded, "lispgpt explore small.lisp", seen)
+    assert len(written[1]["pictures"]) == sum(picture.planes.size for picture in seen.pictures)
+
+
+def test_a_profiles_times_are_of_every_kernel(recorded: Kept) -> None:
+    if recorded.target.kind != "cpu":
+        pytest.skip("this machine runs CPU kernels")
+    assert recorded.artifact is not None
+    found = times(recorded.artifact, random_weights(recorded.artifact, seed=1), "cpu")
+    for entry, each in zip(recorded.artifact.plan.entries, found, strict=True):
+        assert set(each.kernels) == {launch.kernel for launch in entry.launches}
+        assert each.whole > 0 and all(value >= 0 for value in each.kernels.values())
+
+
 def test_lines_are_aligned_in_order() -> None:
     rng = random.Random(7)
     for _ in range(50):
@@ -197,8 +244,8 @@ class Said:
 
     def __init__(self, text: str) -> None:
         self.aliases = {m[1]: m[2] for m in re.finditer(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE)}
-        self.known: dict[str, list[Chain]] = {}
-        self.functions: dict[str, list[tuple[bool, list[Chain]]]] = {}
+        self.known: dict[str, tuple[Chain, ...]] = {}
+        self.functions: dict[str, list[tuple[bool, tuple[Chain, ...]]]] = {}
         block: list[str] = []
         for line in text.splitlines():
             starts = re.match(r"( +)(?:func\.func|gpu\.func|llvm\.func)\b[^@]*@(\w+)", line)
@@ -216,19 +263,20 @@ class Said:
         """Whether an op ends in this line that has no body."""
         return bool(re.match(r" +[^} ^].* loc\(#loc\d*\)$", line)) and " {" not in line
 
-    def chains_of(self, line: str) -> list[Chain]:
+    def chains_of(self, line: str) -> tuple[Chain, ...]:
         found = re.search(r"loc\((#loc\d*)\)$", line)
-        return [] if found is None else self.chains(found[1])
+        return () if found is None else self.chains(found[1])
 
-    def chains(self, alias: str) -> list[Chain]:
+    def chains(self, alias: str) -> tuple[Chain, ...]:
         if alias not in self.known:
             text = alias
             while "#loc" in text:
                 text = re.sub(r"#loc\d*", lambda found: self.aliases[found[0]], text)
             parts = re.split(r"fused(?:<[^\[]*>)?\[|, ", text)
             places = [[(m[1] or m[4], int(m[2] or m[5]), int(m[3] or m[6])) for m in PLACE.finditer(p)] for p in parts]
-            self.known[alias] = [tuple(p for p in chain if p[0] != "-") for chain in places if chain]
-        return [chain for chain in self.known[alias] if chain]
+            found = (tuple(p for p in chain if p[0] != "-") for chain in places)
+            self.known[alias] = tuple(chain for chain in found if chain)
+        return self.known[alias]
 
 
 def _own(chain: Chain) -> tuple[str, int, int]:
@@ -280,17 +328,20 @@ def test_random_forms_light_up_what_their_places_say(
         inside = _inside(file["text"], start, end, file["name"])
         named = {chain for chain in every if inside & {*chain}}
         ends = {(chain[0], _own(chain)) for chain in named}
+        says: dict[tuple[Chain, ...], tuple[bool, bool]] = {}
+        at = {place: _is_at(place, named) for places in code.values() for place in places}
         for name, found in shown.items():
             for step, bits in found["steps"]:
                 lines = printed[step].functions.get(name, [])
                 assert not lines or len(lines) == len(bits), (name, step)
                 for (is_op, chains), bit in zip(lines, bits, strict=True) if lines else ():
                     if is_op:
-                        says = any(chain in named for chain in chains)
-                        may = any(len(chain) <= 2 and (chain[0], _own(chain)) in ends for chain in chains)
-                        assert (bit == "1") == (says or may), (name, step, chains)
-                        judged += says
-            wanted = [_is_at(place, named) for part in (name, f"{name}_body") for place in code.get(part, [])]
+                        if chains not in says:
+                            own = {(chain[0], _own(chain)) for chain in chains if len(chain) <= 2}
+                            says[chains] = not named.isdisjoint(chains), not ends.isdisjoint(own)
+                        assert (bit == "1") == any(says[chains]), (name, step, chains)
+                        judged += says[chains][0]
+            wanted = [at[place] for part in (name, f"{name}_body") for place in code.get(part, [])]
             if len(wanted) == len(found["code"]):
                 assert found["code"] == "".join("01"[each] for each in wanted), name
                 judged += sum(wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,11 @@ from lispgpt.ir.mlir import without_op_classes
 @click.option("--schedules", type=PATH, multiple=True, metavar="FILE", help="Schedules of your own.")
 @click.option("--batch", type=click.IntRange(1, 1 << 16), help="Sequences in a decode step beside the single one.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions.")
+@click.option("--prompt", help="Show the tensors of this sentence on the forms that make them (on the CPU).")
+@click.option(
+    "--tokenizer", "tokenizer_path", type=PATH, help="A tokenizer file (default: the one beside the checkpoint)."
+)
+@click.option("--profile", is_flag=True, help="Measure how long each kernel takes, on the target's device.")
 @contained
 def explore(
     program: Path,
@@ -43,6 +49,9 @@ def explore(
     schedules: tuple[Path, ...],
     batch: int | None,
     shapes: tuple[str, ...],
+    prompt: str | None,
+    tokenizer_path: Path | None,
+    profile: bool,
 ) -> None:
     """Write one page on which PROGRAM can be followed to machine code.
 
@@ -53,6 +62,8 @@ def explore(
     from lispgpt.explore.document import document
     from lispgpt.explore.page import page
     from lispgpt.explore.recording import record
+    from lispgpt.explore.running import sentence, times
+    from lispgpt.runtime import tokenizers
 
     without_op_classes()
     found = find_given(program, checkpoint)
@@ -62,7 +73,12 @@ def explore(
     request = replace(request, batch=batch or 1, sizes=parse_shapes(shapes), schedules=schedules, precision=precision)
     recording = record(request)
     path = output or Path(f"{program.stem}.html")
-    text = page(*document(recording, " ".join(["lispgpt", *sys.argv[1:]])))
+    seen, measured = None, []
+    if prompt is not None and recording.failure is None:
+        seen = sentence(recording, prompt, found.checkpoint, tokenizers.find(found.weights, tokenizer_path))
+    if profile and recording.artifact is not None:
+        measured = times(recording.artifact, found.checkpoint, target)
+    text = page(*document(recording, shlex.join(["lispgpt", *sys.argv[1:]]), seen, measured))
     write_text(path, text)
     say(f"{path}: {recording.target}, {len(recording.history.steps)} functions, {len(text.encode()):,} bytes")
     if recording.failure is not None:

@@ -6,13 +6,14 @@ Keys are short words, as JavaScript reads them; see `page/model.js`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 from lispgpt.base.errors import InternalError
 from lispgpt.explore.packed import Packed, PackedMachine
 from lispgpt.explore.recording import Recording
+from lispgpt.explore.running import Sentence, Times
 from lispgpt.explore.sources import Meant, SourceFile, source_files
 from lispgpt.passes.base import find_pass
 from lispgpt.reference.machinery import passes as pass_entries
@@ -24,8 +25,11 @@ from lispgpt.runtime.plan.work import Work
 Data = dict[str, Any]
 
 
-def document(recording: Recording, command: str) -> tuple[Data, dict[str, bytes]]:
-    """(data for JSON, streams by their names).  command: the line that made the page."""
+def document(
+    recording: Recording, command: str, seen: Sentence | None = None, times: Sequence[Times] = ()
+) -> tuple[Data, dict[str, bytes]]:
+    """(data for JSON, streams by their names).  command: the line that made the page.  seen: the tensors of a prompt.
+    times: of the plan's entries, in order, where they were measured."""
     files = source_files(recording.request.program, recording.places)
     packed, machine = Packed(recording.history.steps), PackedMachine(recording.machine)
     data = {
@@ -42,11 +46,26 @@ def document(recording: Recording, command: str) -> tuple[Data, dict[str, bytes]
         "kernels": _kernels(recording),
         "plan": None if recording.artifact is None else _plan(recording.artifact),
         "failure": _failure(recording),
+        "times": [asdict(each) for each in times],
+        "sentence": None if seen is None else _sentence(seen),
     }
     streams = {name: bytes(stream) for name, stream in packed.streams.items()}
     streams |= {f"machine-{name}": bytes(stream) for name, stream in machine.streams.items()}
     streams |= {"texts": _texts(packed.texts), "machine-texts": _texts(machine.texts)}
+    if seen is not None:
+        streams["pictures"] = b"".join(picture.planes.tobytes() for picture in seen.pictures)
     return data, streams
+
+
+def _sentence(seen: Sentence) -> Data:
+    """The tokens, and of each picture what it is of and where in the stream its cells begin."""
+    pictures, at = [], 0
+    for picture in seen.pictures:
+        known = {f.name: getattr(picture, f.name) for f in fields(picture) if f.name != "planes"}
+        known |= {name: float(f"{known[name]:.5g}") for name in ("low", "high", "mean")}
+        pictures.append({**known, "size": picture.planes.shape, "at": at})
+        at += picture.planes.size
+    return {"tokens": seen.tokens, "probable": seen.probable, "pictures": pictures}
 
 
 def _texts(texts: list[str]) -> bytes:

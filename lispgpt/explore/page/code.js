@@ -107,17 +107,35 @@ export class Machine {
   constructor(model, section, title) {
     this.model = model;
     this.title = title;
+    this.tiles = false;
     this.body = make("div", { class: "body", tabindex: 0, "aria-label": "machine code" });
-    section.append(this.body);
+    this.choice = make("div", { class: "tabs", role: "tablist", hidden: true });
+    section.append(this.choice, this.body);
     this.lines = new Lines(this.body);
     model.addEventListener("chosen", () => this.draw(true));
     model.addEventListener("lit", () => this.draw(true));
     this.draw(true);
   }
 
-  /** The program by tiles that a kernel was for a while, where it was one, and its instructions. */
+  /** The lines of the program by tiles that a kernel was for a while, if it was one. */
+  tileProgram() {
+    const { passes } = this.model.data;
+    const chosen = this.model.history(this.model.chosen.function).filter(({ number }) => number && passes[number - 1].name === "choose-tiles");
+    return chosen.find((step) => step.after.some((line) => /\btile\./.test(line.pieces.join(""))))?.after;
+  }
+
   draw(scrolls) {
-    const { model } = this, name = model.chosen.function;
+    const { model } = this, name = model.chosen.function, tiles = this.tileProgram();
+    this.choice.hidden = !tiles;
+    this.choice.replaceChildren(...["instructions", "tile program"].map((text, i) => make("button", {
+      role: "tab", "aria-selected": this.tiles === Boolean(i), onclick: () => { this.tiles = Boolean(i); this.draw(true); },
+    }, text)));
+    if (this.tiles && tiles) {
+      this.title.replaceChildren(`${tiles.length} lines by tiles`);
+      return this.lines.show(tiles.length, (i) => make("div", {
+        class: `row ${model.isLit(tiles[i].location) ? "lit" : ""}`, "data-mark": "", onclick: () => model.lightLocation(tiles[i].location),
+      }, ...lineOf(tiles[i])));
+    }
     const found = model.machine(name);
     const lit = found.filter((line) => model.isLit(line.location)).length;
     this.title.replaceChildren(`${found.length} instructions`, make("span", { class: "quiet" }, lit ? ` · ${lit} lit` : ""));

@@ -5,6 +5,7 @@ export function make(tag, about = {}, ...inside) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(about)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name.startsWith("aria-")) element.setAttribute(name, `${value}`);
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...inside.filter((each) => each !== null && each !== undefined));

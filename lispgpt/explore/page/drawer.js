@@ -1,6 +1,7 @@
 // What stands below the columns: kernels, the chosen one, the chosen pass, the plan and its memory.
 
 import { drawing, make } from "explore/dom.js";
+import { SentenceTab } from "explore/sentence.js";
 
 const number = (value, digits = 0) => value === null || value === undefined ? "–" : value.toLocaleString("en", { maximumFractionDigits: digits });
 
@@ -10,7 +11,12 @@ export class Drawer {
     this.tabs = {
       Kernels: () => this.kernels(), "This kernel": () => this.kernel(), "This pass": () => this.pass(),
       ...(model.data.plan ? { Plan: () => this.plan(), Memory: () => this.memory() } : {}),
+      ...(model.data.times.length ? { Time: () => this.time() } : {}),
     };
+    if (model.data.sentence) {
+      const tab = new SentenceTab(model);
+      this.tabs.Sentence = () => tab.draw();
+    }
     this.entry = 0;
     this.nav = make("nav", { role: "tablist" });
     this.body = make("div", { class: "drawer" });
@@ -73,7 +79,9 @@ export class Drawer {
       ["made by", made?.name], ["taken by", taken.length ? taken.map((step) => passes[step.number - 1].name).join(", then ") : "no schedule: as it was written"],
       ["by tiles", k?.tiles], ["runs", k?.schedule],
     ]);
-    const cards = [card("Its schedule", why, ...(k?.refused?.length ? [make("p", {}, "Others left it because"), make("ul", {}, ...k.refused.map((each) => make("li", {}, each)))] : []))];
+    const first = taken.length ? taken[0].number : Infinity;
+    const left = [...new Set(passes.filter((pass, i) => pass.stage === "schedule" && i + 1 < first && pass.name.startsWith("schedule")).map((pass) => pass.name))];
+    const cards = [card("Its schedule", why, ...(left.length ? [make("p", { class: "quiet" }, `Asked before, and not for its kind or size: ${left.join(", ")}`)] : []), ...(k?.refused?.length ? [make("p", {}, "Others left it because"), make("ul", {}, ...k.refused.map((each) => make("li", {}, each)))] : []))];
     if (!k) return cards;
     cards.push(card("What it needs", list([
       ["grid", k.grid.join(" × ")], ["block", k.block.join(" × ")], ["registers of a lane", number(k.back?.registers)],
@@ -96,6 +104,26 @@ export class Drawer {
         "One of MLIR's own passes: see mlir.llvm.org/docs/Passes.")),
       make("div", { class: "card" }, make("h3", {}, "To run it again"), make("div", { class: "copy" }, again)),
     ];
+  }
+
+  /** Measured microseconds of the kernels of an entry, beside their floors. */
+  time() {
+    const { model } = this, { data } = model, { kernels, whole } = data.times[this.entry] ?? { kernels: {}, whole: 0 };
+    const steps = data.plan.entries[this.entry].steps, counts = new Map();
+    for (const step of steps) counts.set(step.kernel, (counts.get(step.kernel) ?? 0) + 1);
+    const rows = Object.entries(kernels).map(([name, each]) => ({ name, each, count: counts.get(name) ?? 1, floor: data.kernels[name]?.floor ?? null }));
+    const sum = rows.reduce((total, row) => total + row.each * row.count, 0), most = Math.max(1e-9, ...rows.map((row) => row.each * row.count));
+    const head = ["kernel", "launches", "µs each", "µs", "share", "floor µs", "of its floor", ""];
+    const cells = (row) => [number(row.count), number(row.each, 2), number(row.each * row.count, 1), `${number(100 * row.each * row.count / sum, 1)} %`,
+      number(row.floor, 2), row.floor === null ? "–" : `${number(100 * row.floor / row.each)} %`];
+    return [this.choice(), make("p", {}, `The kernels' times add up to ${number(sum, 1)} µs; all of them at once take ${number(whole, 1)} µs.`),
+      make("table", {}, make("thead", {}, make("tr", {}, ...head.map((each, i) => make("th", { class: i && i < 7 ? "num" : "" }, each)))),
+        make("tbody", {}, ...rows.map((row) => make("tr", {
+          class: `pick ${model.functionIsLit(row.name) ? "lit" : ""}`, "aria-selected": row.name === model.chosen.function, onclick: () => model.choose({ function: row.name }),
+        }, make("td", { class: "mono" }, make("span", { class: "swatch", style: `--hue:${model.hue(row.name)}` }), data.kernels[row.name]?.label ?? row.name),
+        ...cells(row).map((cell) => make("td", { class: "num" }, cell)),
+        make("td", {}, make("span", { class: "bar", style: `width:${Math.round(200 * row.each * row.count / most)}px` }),
+          row.floor === null ? "" : make("span", { class: "bar floor", style: `width:${Math.round(200 * Math.min(row.each, row.floor) * row.count / most)}px;margin-left:-${Math.round(200 * row.each * row.count / most)}px` }))))))];
   }
 
   choice() {

@@ -95,21 +95,13 @@ function keys(model, columns) {
   });
 }
 
-/** The pass to begin with: the last one that changes the first kernel by much; of a page that ends early, the failed one. */
-function firstPass(model) {
-  const { failure, passes } = model.data;
-  if (failure) return failure.pass;
-  const steps = model.history(model.chosen.function).filter((each) => each.number && passes[each.number - 1].stage === "schedule");
-  return steps[0]?.number ?? null;
-}
-
 async function start() {
   theme();
   const source = document.getElementById("data");
   const { data, streams } = await unpack(source.textContent);
   source.remove();
   const model = new Model(data, streams), { bar, box } = header(model);
-  model.chosen.pass = firstPass(model);
+  model.chosen.pass = model.passFor(model.chosen.function);
   const names = ["Lisp", "Passes", "Before → after", "Machine code"].map(section);
   const main = make("main", {}, ...names.map(({ element }) => element)), footer = make("footer");
   const failure = data.failure && make("div", { class: "failure", role: "alert" }, data.failure.text);

@@ -53,7 +53,17 @@ export class Model extends EventTarget {
   /** Choose some of: function, pass; columns draw themselves anew. */
   choose(what) {
     Object.assign(this.chosen, what);
+    if (what.function && what.pass === undefined) this.chosen.pass = this.passFor(what.function);
     this.dispatchEvent(new Event("chosen"));
+  }
+
+  /** The pass to see a function at: the chosen one if it changes the function, else the first that schedules it, else the
+   * last that changes it. */
+  passFor(name) {
+    const { passes, failure } = this.data, numbers = this.history(name).map((step) => step.number);
+    if (failure) return failure.pass;
+    if (numbers.includes(this.chosen.pass)) return this.chosen.pass;
+    return numbers.find((number) => number && passes[number - 1].stage === "schedule") ?? numbers[numbers.length - 1];
   }
 
   /** Light up what these chains of places have to do with. */
@@ -110,6 +120,14 @@ export class Model extends EventTarget {
     if (file < 0) return "?";
     const { name, text } = this.data.files[file];
     return `${name.split("/").pop()}:${text.slice(0, offset).split("\n").length}`;
+  }
+
+  /** The text of a chain's innermost form, cut to a few letters. */
+  innermost(chain) {
+    const [file, offset] = this.data.places[this.data.chains[chain][0]];
+    if (file < 0) return "";
+    const text = this.data.files[file].text.slice(offset, offset + 44).split("\n")[0];
+    return text.length > 40 ? `${text.slice(0, 39)}…` : text;
   }
 
   hue(name) {
