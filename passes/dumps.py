@@ -10,6 +10,7 @@ from lispgpt.base.files import open_own, write_text
 from lispgpt.base.reading import read_text
 
 LIST = ".lispgpt-dumps"
+KINDS = (".mlir", ".txt")
 
 
 def make_folder(path: Path) -> None:
@@ -18,9 +19,8 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         known = read_text(path / LIST).splitlines() if (path / LIST).is_file() else []
-        for name in known:
-            if name == Path(name).name and name.endswith(".mlir"):
-                (path / name).unlink(missing_ok=True)
+        for name in dict.fromkeys(known):
+            _remove(path, path / name)
         if (path / "00-input.mlir").exists():
             raise UserError(f"{path} has a file 00-input.mlir that is no dump of lispgpt's: give a folder of its own")
         with open_own(path / LIST) as file:
@@ -29,8 +29,19 @@ def make_folder(path: Path) -> None:
         raise UserError(f"cannot write dumps to {path}: {error.strerror or error}") from error
 
 
+def _remove(folder: Path, file: Path) -> None:
+    """Remove a dump and the folders in this one that it leaves empty; nothing that lies elsewhere."""
+    inside = file.parent.resolve()
+    if file.suffix not in KINDS or not inside.is_relative_to(folder.resolve()):
+        return
+    file.unlink(missing_ok=True)
+    while inside != folder.resolve() and inside.is_dir() and not any(inside.iterdir()):
+        inside.rmdir()
+        inside = inside.parent
+
+
 def write_dump(folder: Path, name: str, text: str) -> None:
-    """Write one, and note that it is one."""
+    """Write one, and note that it is one.  name: its path in the folder."""
     try:
         with open_own(folder / LIST, append=True) as file:
             file.write(f"{name}\n".encode())

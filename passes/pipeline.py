@@ -12,9 +12,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from inspect import signature
-from pathlib import Path
 from typing import Any, ClassVar
 
 from lispgpt.base import scratch
@@ -25,11 +24,13 @@ from lispgpt.ir.diagnostics import Diagnostics, mlir_message
 from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.passes.base import find_pass, make_pass
 from lispgpt.passes.culprit import culprit
-from lispgpt.passes.dumps import make_folder, write_dump
 from lispgpt.passes.effects import refuse_effects
 from lispgpt.passes.library import NO_SCHEDULES, Library
+from lispgpt.passes.observer import Observer
 from lispgpt.passes.states import State
 from lispgpt.passes.targets import Target
+from lispgpt.passes.value_names import Names
+from lispgpt.passes.watch import Ran, Watch
 
 ANCHORS = ("", "func.func", "gpu.module", "gpu.module(gpu.func", "llvm.func")
 TARGET_CLASSES = {"Gpu": "GPUs", "Cpu": "CPUs"}
@@ -106,28 +107,19 @@ class Pipeline:
             _resolve(call)
 
 
-Watch = Callable[[ir.Module, PassCall | None, float], None]
-
-
 @dataclass
 class Runner:
     """Runs pipelines on a module.
 
-    dump_dir: a folder for `NN-pass-name.mlir` after every pass (00-input before the first).  print_after: names of
-    passes to print the IR after, or "all".  before: told of every pass before it starts.  show: where printing goes.
-    library: what passes that choose among schedules are given, by the pipeline.  locations: whether what is shown says
-    where ops are from.  watch: given the module before the first pass, with None, and after each pass, with the pass
-    and the seconds that it took.
+    observer: what to show on the way.  before: told of every pass before it starts.  library: what passes that choose
+    among schedules are given, by the pipeline.  names: of values, those in the text that the module was read from.
     """
 
     target: Target
-    dump_dir: Path | None = None
-    print_after: Sequence[str] = ()
+    observer: Observer = field(default_factory=Observer)
     before: Callable[[PassCall], None] = lambda _: None
-    show: Any = print
     library: Callable[[Pipeline], Library] = lambda _: NO_SCHEDULES
-    locations: bool = False
-    watch: Watch | None = None
+    names: Names = field(default_factory=Names)
     ran: list[str] = field(default_factory=list)
 
     def run(self, module: ir.Module, pipeline: Pipeline) -> None:
@@ -137,14 +129,13 @@ class Runner:
         where somebody watches after each: verifying takes longer than most passes.
         """
         names = dict.fromkeys(call.name for call in pipeline.calls)
-        for name in self.print_after:
+        for name in self.observer.print_after:
             if name != "all" and name not in names:
                 raise UserError(f"no pass {name!r} runs, so nothing comes after it (these do: {', '.join(names)})")
-        if self.dump_dir is not None:
-            make_folder(self.dump_dir)
-            self._dump(module, 0, "input")
-        if self.watch is not None:
-            self.watch(module, None, 0.0)
+        watch = Watch(self.observer, partial(self._print, module), self.names)
+        watch.begin()
+        if self.observer.watch is not None:
+            self.observer.watch(module, None, 0.0)
         calls, library = list(pipeline.calls), self.library(pipeline)
         unverified: list[str] = []
         for number, call in enumerate(calls, start=1):
@@ -154,43 +145,45 @@ class Runner:
                 try:
                     pass_ = _resolve(call)
                     _run(pass_, module, self.target, library)
-                    seconds = time.perf_counter() - started
                     diagnostics.check()
+                    seconds = time.perf_counter() - started
                     unverified = [] if isinstance(pass_, _MlirPass) else [*unverified, call.name]
                     if unverified and (self.watched or number == len(calls) or find_pass(calls[number].name) is None):
                         _verify(module, unverified)
                         unverified = []
                 except Exception as error:  # whatever it is, the user gets the IR and the command that repeats it
-                    raise self._failure(module, number, call, error, diagnostics) from error
+                    raise self._failure(module, number, call, error, diagnostics, watch) from error
             self.ran.append(call.name)
-            if self.dump_dir is not None:
-                self._dump(module, number, call.name)
-            if self.watch is not None:
-                self.watch(module, call, seconds)
-            if "all" in self.print_after or call.name in self.print_after:
-                self.show(f"// IR after {call}\n{self._text(module)}")
+            watch.after(Ran(number, call.name, str(call), seconds))
+            if self.observer.watch is not None:
+                self.observer.watch(module, call, seconds)
 
     @property
     def watched(self) -> bool:
         """Whether somebody looks at the IR between passes."""
-        return self.dump_dir is not None or bool(self.print_after) or self.watch is not None
+        return self.observer.watches
 
-    def _dump(self, module: ir.Module, number: int, name: str) -> None:
-        assert self.dump_dir is not None
-        write_dump(self.dump_dir, f"{number:02d}-{name}.mlir", self._text(module))
+    def text(self, module: ir.Module) -> str:
+        """A module's text, with names after those that were shown last."""
+        return self.names.name(self._print(module))
 
-    def _text(self, module: ir.Module) -> str:
-        return str(module.operation.get_asm(assume_verified=True, enable_debug_info=self.locations))
+    def _print(self, module: ir.Module) -> str:
+        return str(module.operation.get_asm(assume_verified=True, enable_debug_info=self.observer.locations))
 
     def _failure(
-        self, module: ir.Module, number: int, call: PassCall, error: Exception, diagnostics: Diagnostics
+        self,
+        module: ir.Module,
+        number: int,
+        call: PassCall,
+        error: Exception,
+        diagnostics: Diagnostics,
+        watch: Watch,
     ) -> Exception:
         """The error to raise: the program's place where MLIR gave one, and how to run the pass again."""
         again = "\n--dump-dir FOLDER keeps the IR before it and says how to run it again"
-        if self.dump_dir is not None:
-            previous = sorted(self.dump_dir.glob(f"{number - 1:02d}-*.mlir"))
-            write_dump(self.dump_dir, f"{number:02d}-{call.name}.failed.mlir", _generic_text(module))
-            command = ["lispgpt", "opt", str(previous[0]), "--target", str(self.target), "--pipeline", str(call)]
+        if watch.last is not None:
+            watch.failed(number, call.name, _generic_text(module))
+            command = ["lispgpt", "opt", str(watch.last), "--target", str(self.target), "--pipeline", str(call)]
             again = f"\nto see it again: {shlex.join(command)}"
         if isinstance(error, UserError):
             if error.span is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from lispgpt.base.errors import UserError
 from lispgpt.cli.opt import parse_module
 from lispgpt.cli.options import parse_settings
-from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit, evaluate_request
 from lispgpt.compiler.schedules import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.dumps import write_dump
@@ -43,9 +45,69 @@ def opt(file: Path, pipeline: Pipeline) -> str:
         return str(module)
 
 
-def test_there_is_a_dump_after_every_pass(dumps: list[Path]) -> None:
-    names = ["input", *(call.name for call in read_pipeline(CPU).calls)]
-    assert [d.name for d in dumps] == [f"{i:02d}-{name}.mlir" for i, name in enumerate(names)]
+def ir_of(dump: Path) -> str:
+    """A dump's IR as MLIR prints it."""
+    with new_context() as context:
+        return str(parse_module(context, dump)).strip()
+
+
+def test_there_is_a_dump_after_every_pass_that_changes_something_and_a_list_of_all(dumps: list[Path]) -> None:
+    calls = read_pipeline(CPU).calls
+    names = [f"{i:02d}-{name}.mlir" for i, name in enumerate(["input", *(call.name for call in calls)])]
+    rows = (dumps[0].parent / "passes.txt").read_text().splitlines()
+    assert [row.split("  ")[-1].strip() for row in rows] == ["pass", "input", *map(str, calls)]
+    listed = [name for name, row in zip(names, rows[1:], strict=True) if name in row]
+    assert [d.name for d in dumps] == listed
+    assert [name for name, row in zip(names, rows[1:], strict=True) if "as before" not in row] == listed
+    assert 10 < len(listed) < len(names)
+    assert all(a.read_text() != b.read_text() for a, b in pairwise(dumps))
+
+
+@pytest.fixture(scope="module")
+def plain(program: Path) -> dict[str, str]:
+    """After each pass that changes something, the IR as MLIR prints it without anybody's names."""
+    shown: dict[str, str] = {}
+    with new_context(), ir.Location.unknown():
+        calls = read_pipeline(CPU).calls
+        module = evaluate_request(Request(program, overrides=SIZES)).module
+        shown["00-input.mlir"] = str(module).strip()
+        for number, call in enumerate(calls, 1):
+            Runner(find_target("cpu")).run(module, Pipeline("one", (Stage("one", (call,)),)))
+            shown[f"{number:02d}-{call.name}.mlir"] = str(module).strip()
+    return shown
+
+
+def test_a_dump_says_what_the_module_is(dumps: list[Path], plain: dict[str, str]) -> None:
+    for dump in dumps:
+        assert ir_of(dump) == plain[dump.name]
+    folded, last = [], dumps[0].name
+    for name, text in plain.items():
+        last = name if (dumps[0].parent / name).exists() else last
+        folded += [] if text == plain[last] else [name]
+    assert not folded, "these were said to be as before"
+
+
+def test_values_keep_their_names_from_pass_to_pass(dumps: list[Path], plain: dict[str, str]) -> None:
+    place = next(i for i, dump in enumerate(dumps) if dump.name.endswith("-cse.mlir"))
+    before, after = (dump.read_text().splitlines() for dump in dumps[place - 1 : place + 1])
+    names = [
+        {line.split(" = ")[0].strip() for line in text if line.lstrip().startswith("%")} for text in (before, after)
+    ]
+    assert len(names[1] - names[0]) < 0.01 * len(names[0]), "cse makes no values"
+    assert len(names[0] - names[1]) > 0.1 * len(names[0])
+    differ = sum(line[0] in "+-" for line in difflib.unified_diff(before, after, n=0))
+    plainly = (plain[dump.name].splitlines() for dump in dumps[place - 1 : place + 1])
+    assert differ < 0.5 * sum(line[0] in "+-" for line in difflib.unified_diff(*plainly, n=0))
+
+
+def test_arguments_are_called_by_their_weights(dumps: list[Path]) -> None:
+    entry = next(line for line in dumps[0].read_text().splitlines() if "@decode_greedy" in line and "func.func" in line)
+    assert "%wte: tensor<" in entry and "%tokens: tensor<" in entry and "%ln1-w: tensor<" in entry
+    outlined = next(dump for dump in dumps if "outline-kernels" in dump.name).read_text()
+    kernels = [line for line in outlined.splitlines() if 'kernel = "contraction"' in line]
+    assert any("%qkv-w: tensor<" in line for line in kernels)
+    scheduled = next(dump for dump in dumps if "emit-plan" in dump.name).read_text()
+    assert "%qkv-w: memref<" in scheduled, "kernels keep their arguments' names"
 
 
 def test_every_dump_parses(dumps: list[Path]) -> None:
@@ -56,15 +118,21 @@ def test_every_dump_parses(dumps: list[Path]) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
 def test_the_rest_of_the_pipeline_on_a_dump_gives_the_last_one(share: float, dumps: list[Path]) -> None:
-    number = round(share * (len(dumps) - 1))
-    assert opt(dumps[number], read_pipeline(CPU).after(number)).strip() == dumps[-1].read_text().strip()
+    dump = dumps[round(share * (len(dumps) - 1))]
+    assert opt(dump, read_pipeline(CPU).after(number_of(dump))).strip() == ir_of(dumps[-1])
+
+
+def number_of(dump: Path) -> int:
+    """How many passes have run before a dump."""
+    return int(dump.name.partition("-")[0])
 
 
 def test_one_pass_on_a_dump_gives_the_next(dumps: list[Path]) -> None:
     calls = read_pipeline(CPU).calls
-    number = next(i for i, call in enumerate(calls) if call.name == "schedule-rows")
-    one = Pipeline("one", (Stage("one", parse_calls(str(calls[number]))),))
-    assert opt(dumps[number], one).strip() == dumps[number + 1].read_text().strip()
+    number = next(i for i, call in enumerate(calls, 1) if call.name == "schedule-rows")
+    place = next(i for i, dump in enumerate(dumps) if number_of(dump) == number)
+    one = Pipeline("one", (Stage("one", parse_calls(str(calls[number - 1]))),))
+    assert opt(dumps[place - 1], one).strip() == ir_of(dumps[place])
 
 
 @pytest.mark.parametrize("target", ["rocm:gfx1151", pytest.param("cuda:sm_90", marks=pytest.mark.slow)])
@@ -73,13 +141,15 @@ def test_both_vendors_have_one_pipeline_whose_dumps_go_back_in(target: str, prog
     compile_request(Request(program, target, overrides=SIZES), Observer(tmp_path / "usual"))
     compile_request(Request(program, target, overrides=SIZES, pipeline=GPU), Observer(tmp_path / "given"))
     usual, given = (sorted((tmp_path / name).glob("*.mlir")) for name in ("usual", "given"))
-    assert [d.name for d in usual[1:]] == [f"{i:02d}-{c.name}.mlir" for i, c in enumerate(read_pipeline(GPU).calls, 1)]
+    rows = (tmp_path / "usual" / "passes.txt").read_text().splitlines()
+    assert [row.split("  ")[-1].strip() for row in rows[2:]] == list(map(str, read_pipeline(GPU).calls))
+    assert [d.name for d in given] == [d.name for d in usual]
     assert given[-1].read_text() == usual[-1].read_text()
-    number = len(usual) // 2
+    middle = usual[len(usual) // 2]
     with new_context() as context, ir.Location.unknown():
-        module = parse_module(context, usual[number])
-        runner_for(find_target(target)).run(module, read_pipeline(GPU).after(number))
-        assert str(module).strip() == usual[-1].read_text().strip()
+        module = parse_module(context, middle)
+        runner_for(find_target(target)).run(module, read_pipeline(GPU).after(number_of(middle)))
+        assert str(module).strip() == ir_of(usual[-1])
 
 
 def test_printing_after_a_pass(program: Path, dumps: list[Path]) -> None:
@@ -88,20 +158,26 @@ def test_printing_after_a_pass(program: Path, dumps: list[Path]) -> None:
     assert len(shown) == 1
     header, text = shown[0].split("\n", 1)
     assert header == "// IR after plan-arena"
-    assert text.strip() == next(d for d in dumps if "plan-arena" in d.name).read_text().strip()
+    assert parsed(text) == ir_of(next(d for d in dumps if "plan-arena" in d.name))
+
+
+def parsed(text: str) -> str:
+    with new_context():
+        return str(ir.Module.parse(text)).strip()
 
 
 def test_every_stage_can_be_emitted(program: Path, dumps: list[Path]) -> None:
     request = Request(program, overrides=SIZES)
     assert emit(request, "forms", Observer()).count("Symbol require\n") == 1
-    assert "linalg.softmax" in emit(request, "mlir", Observer())
+    assert emit(request, "mlir", Observer()) == dumps[0].read_text()
     stages = read_pipeline(CPU).stages
     ran = 0
     for stage in stages:
         ran += len(stage.calls)
         if stage is not stages[0] and stage is not stages[-1]:
             continue
-        assert emit(request, stage.name, Observer()).strip() == dumps[ran].read_text().strip()
+        last = [dump for dump in dumps if number_of(dump) <= ran][-1]
+        assert parsed(emit(request, stage.name, Observer())) == ir_of(last)
 
 
 def test_assembly_shows_the_kernels_or_says_what_is_missing(program: Path) -> None:
@@ -119,7 +195,7 @@ def test_a_pipeline_of_ones_own(program: Path, tmp_path: Path) -> None:
     text = CPU.read_text().replace("(pass cse)", "(pass cse) (pass symbol-dce)", 1)
     mine.write_text(text.replace(":rows-per-block 4", ":rows-per-block 1"))
     artifact, _ = compile_request(Request(program, overrides=SIZES, pipeline=mine), Observer(tmp_path / "dumps"))
-    assert list((tmp_path / "dumps").glob("*-symbol-dce.mlir"))
+    assert "symbol-dce" in (tmp_path / "dumps" / "passes.txt").read_text()
     usual, _ = compile_request(Request(program, overrides=SIZES), Observer())
     blocks = [sum(la.grid[0] for e in a.plan.entries for la in e.launches) for a in (artifact, usual)]
     assert blocks[0] > blocks[1]

@@ -169,6 +169,10 @@ OWN = {
     "lispgpt explore --tokenizer": f"{GPT2} --prompt 'My dear' --tokenizer {AUSTEN}/tokenizer.json -o austen.html",
     "lispgpt explore --profile": f"{GPT2} --profile -o austen.html",
     "lispgpt explore --schedules": "product.lisp --target rocm:gfx1151 --schedules wide.lisp -o product.html",
+    **{
+        f"lispgpt {command} --dump-kernels": f"{LINES[f'lispgpt {command}']} --dump-dir kernels --dump-kernels"
+        for command in ("run", "compile", "opt")
+    },
     "lispgpt opt --pipeline": "dumps/00-input.mlir --pipeline cse,canonicalize -o clean.mlir",
     "lispgpt opt --schedules": "dumps/00-input.mlir --target rocm:gfx1151 --schedules wide.lisp -o lowered.mlir",
     "lispgpt sign --make-key": "--make-key mine.pem",

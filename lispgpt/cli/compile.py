@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing, write_text
 from lispgpt.base.folders import cache_folder
-from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
+from lispgpt.cli.options import PATH, compile_options, config_settings, contained, observer_of, parse_shapes
 from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.compiler.folders import find_given
@@ -44,14 +45,12 @@ def compile_(
     schedules: tuple[Path, ...],
     batch: int | None,
     shapes: tuple[str, ...],
-    dump_dir: Path | None,
-    print_after: tuple[str, ...],
-    locations: bool,
     output: Path | None,
     stage: str,
     devices: int,
     shard_optimizer: bool,
     report: bool,
+    **watching: Any,
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     without_op_classes()
@@ -61,7 +60,7 @@ def compile_(
     given = config_settings(settings, context)
     request = Request(program, target, given, header, pipeline, batch or 1, sizes)
     request = replace(request, schedules=schedules, devices=devices, shares_states=shard_optimizer, precision=precision)
-    observer = Observer(dump_dir, print_after, echo, locations)
+    observer = observer_of(watching, echo)
     if stage != "artifact":
         text = emit(request, stage, observer)
         if output is None:
@@ -71,7 +70,8 @@ def compile_(
         return
     started = time.monotonic()
     with new_context():
-        evaluated = evaluate_request(request)
+        with observer.timing("evaluate"):
+            evaluated = evaluate_request(request)
         if is_program(evaluated):
             _write_objects(launch.build(job_of(evaluated, request, observer)), request, output)
             return

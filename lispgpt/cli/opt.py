@@ -10,9 +10,10 @@ import click
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import write_text
+from lispgpt.base.reading import read_text
 from lispgpt.base.source import Span
 from lispgpt.cli.completing import TARGET
-from lispgpt.cli.options import PATH, contained, locations_option
+from lispgpt.cli.options import PATH, all_of, contained, observer_of, watching_options
 from lispgpt.cli.terminal import echo
 from lispgpt.compiler.driver import read_source
 from lispgpt.compiler.schedules import check_chooses, runner_for
@@ -21,6 +22,7 @@ from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.effects import refuse_linked
 from lispgpt.passes.pipeline import Pipeline, Stage, parse_calls
 from lispgpt.passes.targets import find_target
+from lispgpt.passes.value_names import Names
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 
 
@@ -34,9 +36,7 @@ from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 )
 @click.option("--schedules", type=PATH, multiple=True, metavar="FILE", help="Schedules that choose-tiles tries first.")
 @click.option("--target", type=TARGET, default="cpu", show_default=True, help="Whose capabilities schedules read.")
-@click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder.")
-@click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass.")
-@locations_option()
+@all_of(watching_options())
 @click.option("-o", "output", type=PATH, help="Where the result goes (default: standard output).")
 @contained
 def opt(
@@ -45,13 +45,11 @@ def opt(
     skip: int,
     schedules: tuple[Path, ...],
     target: str,
-    dump_dir: Path | None,
-    print_after: tuple[str, ...],
-    locations: bool,
     output: Path | None,
+    **watching: Any,
 ) -> None:
     """Run passes on FILE, which holds MLIR, such as a dump of --dump-dir."""
-    chip = find_target(target)
+    chip, observer = find_target(target), observer_of(watching, echo)
     if pipeline_text is None:
         pipeline = read_pipeline(pipeline_path(chip.pipeline))
     elif pipeline_text.endswith(".lisp") or Path(pipeline_text).is_file():
@@ -64,9 +62,11 @@ def opt(
         check_chooses(pipeline, schedules)
         module = parse_module(context, file)
         refuse_linked(module)
-        how: dict[str, Any] = {"dump_dir": dump_dir, "print_after": print_after, "locations": locations}
-        runner_for(chip, schedules, show=echo, **how).run(module, pipeline)
-        text = module.operation.get_asm(enable_debug_info=locations)
+        runner = runner_for(chip, schedules, observer=observer)
+        runner.names = Names(read_text(file))
+        runner.run(module, pipeline)
+        text = runner.text(module)
+    observer.tell_times()
     if output is None:
         echo(text)
     else:

@@ -16,6 +16,7 @@ from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import launched
 from lispgpt.cli.terminal import say
+from lispgpt.passes.observer import Observer
 from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
 
@@ -73,23 +74,42 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions."
         ),
-        click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder."),
-        click.option(
-            "--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
-        ),
-        locations_option(),
+        *watching_options(),
     ]
     return all_of(options)(command)
 
 
-def locations_option() -> Any:
-    """Whether dumps say where each op is from."""
-    return click.option(
-        "--dump-locations",
-        "locations",
-        is_flag=True,
-        help="Have the IR that is dumped or printed say of each op which form of the program it is from.",
-    )
+def watching_options() -> list[Any]:
+    """The options that say what to show of a run of passes; their values make an Observer (see `observer_of`)."""
+    return [
+        click.option(
+            "--dump-dir", type=PATH, help="Write the IR to this folder after every pass that changes it, and a list."
+        ),
+        click.option(
+            "--dump-kernels", "kernels", is_flag=True, help="In that folder, have a file of each kernel by itself, too."
+        ),
+        click.option("--dump-changed", "changes", is_flag=True, help="Print what each pass changes."),
+        click.option(
+            "--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
+        ),
+        click.option(
+            "--dump-locations",
+            "locations",
+            is_flag=True,
+            help="Have the IR that is dumped or printed say of each op which form of the program it is from.",
+        ),
+        click.option("--timings", "timed", is_flag=True, help="Say how long each pass takes."),
+    ]
+
+
+WATCHING = ("dump_dir", "kernels", "changes", "print_after", "locations", "timed")
+
+
+def observer_of(options: Mapping[str, Any], show: Callable[[str], None]) -> Observer:
+    """What these options' values ask to see; UsageError for kernels without a folder to put them in."""
+    if options["kernels"] and options["dump_dir"] is None:
+        raise click.UsageError("--dump-kernels needs --dump-dir, a folder for them")
+    return Observer(show=show, tell=say, **{name: options[name] for name in WATCHING})
 
 
 def precision_option() -> Any:

@@ -22,11 +22,13 @@ from lispgpt.cli.options import (
     FIRST_NAN,
     FORMAT,
     PATH,
+    WATCHING,
     all_of,
     compile_options,
     config_settings,
     given_among,
     guarded,
+    observer_of,
     parse_shapes,
 )
 from lispgpt.cli.prompts import Prompts, prompt_options
@@ -36,7 +38,7 @@ from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
 from lispgpt.compiler.folders import Given, find_given
 from lispgpt.compiler.present import matching_artifact, running_target
-from lispgpt.compiler.request import Observer, Request, prompt_size
+from lispgpt.compiler.request import Request, prompt_size
 from lispgpt.compiler.trust import check_trusted
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
@@ -49,7 +51,7 @@ MOST_THREADS = 4096
 OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "first_nan", "trace")
 """Options that a program with a `main` has no use for."""
 
-OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", "dump_dir", "print_after", "locations")
+OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", *WATCHING)
 """Options that an artifact has no use for."""
 
 
@@ -90,7 +92,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     given = find_given(program, options["checkpoint"], options["adapter"])
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
-    observer = Observer(options["dump_dir"], options["print_after"], say, options["locations"])
+    observer = observer_of(options, say)
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts, said = Prompts(options), choices(options)
     generates = options["entry"] is None

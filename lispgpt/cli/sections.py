@@ -14,7 +14,18 @@ SECTIONS = {
     "The machine": ("target", "threads", "precision", "devices", "engine", "patience"),
     "What is printed": ("format_", "stats", "profile", "logprobs"),
     "One entry": ("entry", "inputs", "output", "check", "first_nan", "shapes"),
-    "Compiling": ("pipeline", "schedules", "dump_dir", "locations", "print_after", "no_cache", "trace"),
+    "Compiling": (
+        "pipeline",
+        "schedules",
+        "dump_dir",
+        "kernels",
+        "changes",
+        "locations",
+        "print_after",
+        "timed",
+        "no_cache",
+        "trace",
+    ),
 }
 """Titles, and the options in each by the names of their parameters; the others come last."""
 

@@ -184,7 +184,8 @@ def run_or_compile(
 
         without_op_classes()
         with noting() as read, new_context():
-            program = evaluate_request(request)
+            with observer.timing("evaluate"):
+                program = evaluate_request(request)
             if is_program(program):
                 if arguments is None:
                     raise UserError(f"{request.program} is a program with a `main`: lispgpt run runs it")

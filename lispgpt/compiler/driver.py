@@ -144,7 +144,8 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
         plan = take_plan(program.module)
         parsed = Plan.from_json(plan)
         check_room(parsed, request.room)
-        made = make_code(program.module, rest, target)
+        with observer.timing("machine code"):
+            made = make_code(program.module, rest, target)
     if made.problem:
         print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)
     launches = {launch.kernel: launch for entry in parsed.every for launch in entry.first_launches}
@@ -153,6 +154,7 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
         for name, launch in launches.items()
     }
     parsed.validate(kernels)
+    observer.tell_times()
     generate, rates = program.generate, target.rates
     return Artifact(
         target=str(target),
@@ -175,8 +177,7 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
 
 def _runner(program: Program, request: Request, observer: Observer) -> Runner:
     """What runs passes on a program, and shows of them what its observer wants to see."""
-    shown = {name: getattr(observer, name) for name in ("dump_dir", "print_after", "show", "locations", "watch")}
-    return runner_for(find_target(request.target), request.schedules, program.schedules, **shown)
+    return runner_for(find_target(request.target), request.schedules, program.schedules, observer)
 
 
 def _declaration(weight: TensorDecl) -> dict[str, Any]:
@@ -198,9 +199,10 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         return tree(read(read_source(request.program)))
     with new_context():
         target = find_target(request.target)
-        program = evaluate_request(request)
+        with observer.timing("evaluate"):
+            program = evaluate_request(request)
         if stage == "mlir":
-            return str(program.module)
+            return _runner(program, request, observer).text(program.module)
         if not program.entries:  # a program, or functions that are to be looked at
             return launch.emit(job_of(program, request, observer), stage)
         pipeline = load_pipeline(request, target)
@@ -210,7 +212,10 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         runner = _runner(program, request, observer)
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
-            return target.assembly(program.module) if stage == "asm" else str(program.module)
+            with observer.timing("text"):
+                text = target.assembly(program.module) if stage == "asm" else runner.text(program.module)
+            observer.tell_times()
+            return text
 
 
 def job_of(program: Program, request: Request, observer: Observer) -> launch.Job:
@@ -222,10 +227,7 @@ def job_of(program: Program, request: Request, observer: Observer) -> launch.Job
         program.libraries,
         request.program.resolve().parent,
         request.pipeline,
-        observer.dump_dir,
-        observer.print_after,
-        observer.show,
-        observer.locations,
+        observer,
     )
 
 

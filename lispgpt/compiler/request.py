@@ -1,13 +1,16 @@
-"""What to compile, and what to show on the way.  Imports neither lark nor MLIR."""
+"""What to compile.  Imports neither lark nor MLIR."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lispgpt.base.precisions import EXACT
+from lispgpt.passes.observer import Observer
+
+__all__ = ["PROMPTS", "Observer", "Request", "prompt_size"]
 
 PROMPTS = (16, 128, 512)
 """Sizes of prompts that are told apart by what is compiled for them: few, so that most are compiled already."""
@@ -60,19 +63,3 @@ class Request:
         longer = [*(size for size in PROMPTS if size > self.longest), 0] if self.longest else []
         lengths = [self, *(replace(self, longest=size) for size in longer)]
         return lengths + ([replace(each, unneeded=()) for each in lengths] if self.unneeded else [])
-
-
-@dataclass
-class Observer:
-    """What a user wants to see on the way: see `lispgpt.passes.pipeline.Runner`."""
-
-    dump_dir: Path | None = None
-    print_after: Sequence[str] = ()
-    show: Callable[[str], None] = print
-    locations: bool = False
-    watch: Callable[[Any, Any, float], None] | None = None
-
-    @property
-    def watches(self) -> bool:
-        """Whether the passes have to run for something to be seen."""
-        return self.dump_dir is not None or bool(self.print_after) or self.watch is not None

@@ -18,6 +18,7 @@ from lispgpt.language.schedules import KERNELS, read_schedules
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
+from lispgpt.passes.observer import Observer
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
@@ -30,10 +31,12 @@ CHOOSES = "choose-tiles"
 """The pass that is given schedules."""
 
 
-def runner_for(target: Target, files: Sequence[Path] = (), own: Sequence[ScheduleForm] = (), **shown: Any) -> Runner:
+def runner_for(
+    target: Target, files: Sequence[Path] = (), own: Sequence[ScheduleForm] = (), observer: Observer | None = None
+) -> Runner:
     """What runs pipelines with the schedules that their passes may want: the library's where a pass uses any, those of
-    the files, and ahead of them the model's own.  shown: as for `Runner`."""
-    return Runner(target, library=partial(_library, target, files, own), **shown)
+    the files, and ahead of them the model's own."""
+    return Runner(target, observer or Observer(), library=partial(_library, target, files, own))
 
 
 def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from lispgpt.base.source import Source, Span
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import ir
 from lispgpt.language.forms.compilation import Compilation
+from lispgpt.passes.observer import Observer
 from lispgpt.passes.pipeline import PassCall, Pipeline, Runner
 from lispgpt.passes.targets import Gpu, Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
+from lispgpt.passes.value_names import Names
 from lispgpt.pipelines.pipeline_file import read_pipeline
 from lispgpt.programs import host_loops
 from lispgpt.programs.adaptation import choose_pipeline
@@ -31,7 +33,7 @@ class Job:
     """A module with a main, and how to compile it.
 
     The module's context has to live as long as the job.  compilations: the program's own pipelines.  libraries: what
-    link-library named, found relative to root.  pipeline: a file in place of them all.  The rest is the Runner's.
+    link-library named, found relative to root.  pipeline: a file in place of them all.
     """
 
     module: ir.Module
@@ -40,10 +42,7 @@ class Job:
     libraries: Sequence[str] = ()
     root: Path | None = None
     pipeline: Path | None = None
-    dump_dir: Path | None = None
-    print_after: Sequence[str] = ()
-    show: Callable[[str], None] = field(default=print)
-    locations: bool = False
+    observer: Observer = field(default_factory=Observer)
 
     def plan(self) -> tuple[Target, Pipeline]:
         """The target and the pipeline, its passes and options checked."""
@@ -66,8 +65,9 @@ class Job:
                     print(warning.render("warning"), file=sys.stderr)
             reporter.step(f"pass {call.name}")
 
-        runner = Runner(target, self.dump_dir, self.print_after, before, self.show, locations=self.locations)
+        runner = Runner(target, self.observer, before)
         runner.run(self.module, pipeline)
+        self.observer.tell_times()
         return warned
 
 
@@ -122,7 +122,7 @@ def emit(job: Job, stage: str) -> str:
     def work(reporter: Reporter) -> int:
         with job.module.context, ir.Location.unknown():
             job.lower(target, part, reporter)
-        reporter.give(str(job.module))
+        reporter.give(Names().name(str(job.module)))
         return 0
 
     text: str = _checked(run_in_child(work)).value

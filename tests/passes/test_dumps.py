@@ -30,3 +30,20 @@ def test_a_folder_with_a_file_of_a_dumps_name_is_refused(tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"00-input\.mlir that is no dump"):
         make_folder(tmp_path)
     assert (tmp_path / "00-input.mlir").read_text() == "mine"
+
+
+def test_the_list_and_files_of_kernels_go_with_the_dumps_and_nothing_elsewhere(tmp_path: Path) -> None:
+    folder, theirs = tmp_path / "dumps", tmp_path / "theirs"
+    make_folder(folder)
+    for name in ("00-input.mlir", "passes.txt", "kernels/f/00-input.mlir", "kernels/g/00-input.mlir", "notes"):
+        write_dump(folder, name, "text")
+    theirs.mkdir()
+    (theirs / "00-input.mlir").write_text("not yours")
+    (folder / "kernels" / "g" / "00-input.mlir").unlink()
+    (folder / "kernels" / "g").rmdir()
+    (folder / "kernels" / "g").symlink_to(theirs)
+    with (folder / ".lispgpt-dumps").open("a") as file:
+        file.write("../theirs/00-input.mlir\n")
+    make_folder(folder)
+    assert sorted(path.name for path in folder.rglob("*")) == [".lispgpt-dumps", "g", "kernels", "notes"]
+    assert (theirs / "00-input.mlir").read_text() == "not yours"
