@@ -20,7 +20,7 @@ from lispgpt.base import scratch
 from lispgpt.base.bugs import cause
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.base.source import Span
-from lispgpt.ir.diagnostics import Diagnostics, mlir_message
+from lispgpt.ir.diagnostics import Diagnostics, mlir_message, run_passes
 from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.passes.base import find_pass, make_pass
 from lispgpt.passes.culprit import culprit
@@ -192,7 +192,7 @@ class Runner:
         if isinstance(error, ir.MLIRError) and (find_pass(call.name) is None or _of_mlirs_passes(error, diagnostics)):
             what = diagnostics.text() or mlir_message(error)
             return UserError(f"pass {call.name} failed: {what}{again}", diagnostics.span() or call.span)
-        what = mlir_message(error) if isinstance(error, ir.MLIRError) else cause(error)
+        what = diagnostics.text() or mlir_message(error) if isinstance(error, ir.MLIRError) else cause(error)
         report = "".join(traceback.format_exception(error))
         return InternalError(f"pass {call.name}{culprit(error, module)}: {what}{again}", report)
 
@@ -239,7 +239,7 @@ class _MlirPass:
 
     def run(self, module: ir.Module, target: object) -> None:
         with scratch.kept_to("gpu-module-to-binary" in self.pipeline):
-            passmanager.PassManager.parse(self.pipeline).run(module.operation)
+            run_passes(self.pipeline, module)
 
 
 def _resolve(call: PassCall) -> Any:

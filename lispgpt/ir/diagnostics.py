@@ -9,7 +9,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source, Span
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import ir, passmanager
 
 PLACE = re.compile(r'loc\((?:callsite\()?(?:"[^"]*"\()?"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
 ANY_PLACE = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
@@ -48,6 +48,20 @@ class Diagnostics:
         """The first place in a file that an error named."""
         spans = (span_of(location) for _, location in self.errors)
         return next((span for span in spans if span is not None), None)
+
+
+def run_passes(pipeline: str, module: ir.Module) -> None:
+    """Run MLIR's passes while Diagnostics are open, which then have what they report; MLIRError where one fails.
+
+    Of a pass that reports an error and succeeds all the same, MLIR's bindings would end the process, as nobody asks
+    them for what it said.
+    """
+    manager, context = passmanager.PassManager.parse(pipeline), module.context
+    before, context.emit_error_diagnostics = context.emit_error_diagnostics, True
+    try:
+        manager.run(module.operation)
+    finally:
+        context.emit_error_diagnostics = before
 
 
 def mlir_message(error: Any) -> str:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from math import prod
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import ir, numbers, passmanager
+from lispgpt.ir.diagnostics import run_passes
+from lispgpt.ir.mlir import ir, numbers
 from lispgpt.ir.structure import integers, kernel_functions, operations, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.collect_gpu_kernels import MODULE_NAME, CollectGpuKernels
@@ -70,7 +71,7 @@ class HandKernelsToCpu(Pass):
 
 
 def _run(module: ir.Module, passes: list[str]) -> None:
-    passmanager.PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
+    run_passes(f"builtin.module({','.join(passes)})", module)
 
 
 def _types(kernel: ir.Operation) -> list[ir.Type]:

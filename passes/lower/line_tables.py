@@ -8,7 +8,8 @@ Requires: kernels in the LLVM dialect.  Ensures: the same; what has no place in 
 
 from __future__ import annotations
 
-from lispgpt.ir.mlir import ir, passmanager
+from lispgpt.ir.diagnostics import run_passes
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.targets import Target
 
@@ -16,4 +17,4 @@ from lispgpt.passes.targets import Target
 class LineTables(Pass):
     def run(self, module: ir.Module, target: Target) -> None:
         scopes = f"ensure-debug-info-scope-on-llvm-func{{emission-kind={target.line_tables}}}"
-        passmanager.PassManager.parse(f"builtin.module({scopes})").run(module.operation)
+        run_passes(f"builtin.module({scopes})", module)

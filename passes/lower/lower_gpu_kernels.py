@@ -9,7 +9,8 @@ and `arith`.
 
 from __future__ import annotations
 
-from lispgpt.ir.mlir import ir, passmanager
+from lispgpt.ir.diagnostics import run_passes
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.targets import Gpu
@@ -21,7 +22,7 @@ MAP = "!llvm.array<128 x i8>"
 
 class LowerGpuKernels(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
-        passmanager.PassManager.parse(target.lowering()).run(module.operation)
+        run_passes(target.lowering(), module)
         for holder in operations(module.body):
             if holder.name == "gpu.module":
                 for op in operations(holder.regions[0].blocks[0]):

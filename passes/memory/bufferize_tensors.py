@@ -11,7 +11,8 @@ as it is.
 
 from __future__ import annotations
 
-from lispgpt.ir.mlir import ir, passmanager
+from lispgpt.ir.diagnostics import run_passes
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
 
@@ -29,4 +30,4 @@ class BufferizeTensors(Pass):
         if any(isinstance(value.type, tensors) for op in ops for value in (*op.operands, *op.results)):
             frees = any(op.name in ("memref.dealloc", "memref.realloc", "gpu.dealloc") for op in ops)
             passes = TO_MEMORY if frees else f"{TO_MEMORY},{FREE}"
-            passmanager.PassManager.parse(f"builtin.module({passes})").run(module.operation)
+            run_passes(f"builtin.module({passes})", module)

@@ -20,8 +20,9 @@ from lispgpt.base.access import SCRATCH
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
+from lispgpt.ir.diagnostics import run_passes
 from lispgpt.ir.linalg_ops import copy
-from lispgpt.ir.mlir import create_op, ir, passmanager
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, nested_operations, operations, retype, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of, set_launch
@@ -43,7 +44,7 @@ class RunInOrder(Pass):
         for kernel in left:
             take_apart_softmax(kernel, everywhere=True)
             _keep_loops_in_place(kernel)
-        passmanager.PassManager.parse(TO_MEMORY).run(module.operation)
+        run_passes(TO_MEMORY, module)
         for kernel in left:
             for op in list(nested_operations(kernel)):
                 if op.name == "memref.copy":  # a call into a runtime library where layouts differ
@@ -52,7 +53,7 @@ class RunInOrder(Pass):
                     op.erase()
                 elif op.name == "memref.alloc":
                     _borrow(module, kernel, op)
-        passmanager.PassManager.parse(TO_LOOPS).run(module.operation)
+        run_passes(TO_LOOPS, module)
         for kernel in left:
             if isinstance(target, Gpu):
                 _by_first_thread(kernel, target)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lispgpt.base import scratch
 from lispgpt.base.errors import InternalError, UserError
@@ -37,6 +38,9 @@ def serialized_objects(module: ir.Module, format_: str) -> bytes:
     An external function that lowering has left behind is an InternalError: there is nothing to link it with.
     """
     _check_resolved(module)
+    for holder in module.body.operations:
+        if holder.operation.name == "gpu.module":
+            check_lowered(holder.operation, "llvm.", "rocdl.", "nvvm.")
     with scratch.kept_to(), _BackEndOutput() as said:
         options = f"format={format_}" + (f" toolkit={linker_toolkit()}" if format_ == "bin" else "")
         try:
@@ -52,6 +56,23 @@ def serialized_objects(module: ir.Module, format_: str) -> bytes:
         if op.operation.name == "gpu.binary":
             return object_bytes(str(op.operation.attributes["objects"][0]))
     raise UserError("no kernel is left to make code of: the pipeline lacks collect-gpu-kernels, or lowers none")
+
+
+def check_lowered(holder: ir.Operation, *dialects: str) -> None:
+    """UserError where a pipeline has left ops of which LLVM knows nothing in a module.  dialects: those that it
+    knows."""
+    left: list[str] = []
+
+    def look(op: Any) -> ir.WalkResult:
+        name = op.operation.name
+        if not name.startswith(dialects) and op.operation != holder:
+            left.append(name)
+        return ir.WalkResult.ADVANCE
+
+    holder.walk(look)
+    if left:
+        names = ", ".join(dict.fromkeys(left[:5]))
+        raise UserError(f"the pipeline leaves {len(left)} ops that are not LLVM's: {names}; it lacks a pass for these")
 
 
 def _check_resolved(module: ir.Module) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lispgpt.base import host, scratch
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import execution_engine, ir, new_context
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.targets.base import Target
-from lispgpt.passes.targets.binary import shared_object
+from lispgpt.passes.targets.binary import check_lowered, shared_object
 from lispgpt.passes.targets.pairs import AMX_BF16, AVX512_BF16, Pairs
 
 FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
@@ -130,22 +130,6 @@ def _executor(chip: str) -> bytes:
         return _object(module, chip)
 
 
-def _check_lowered(module: ir.Module) -> None:
-    """UserError where a pipeline has left ops of which LLVM knows nothing."""
-    left: list[str] = []
-
-    def look(op: Any) -> ir.WalkResult:
-        name = op.operation.name
-        if not name.startswith("llvm.") and name != "builtin.module":
-            left.append(name)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    if left:
-        names = ", ".join(dict.fromkeys(left[:5]))
-        raise UserError(f"the pipeline leaves {len(left)} ops that are not LLVM's: {names}; it lacks a pass for these")
-
-
 def _object(module: ir.Module, chip: str) -> bytes:
     """LLVM's for a chip; "" is this machine's own.
 
@@ -153,7 +137,7 @@ def _object(module: ir.Module, chip: str) -> bytes:
     instructions of AVX-512, and for a chip with more than this machine none at all.  Code is in .text, where debuggers
     look for it: LLVM's code model would have it in .ltext.
     """
-    _check_lowered(module)
+    check_lowered(module.operation, "llvm.")
     defined = [op for op in operations(module.body) if op.name == "llvm.func" and list(op.regions[0].blocks)]
     for function in defined if chip else ():
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)

@@ -18,8 +18,8 @@ PROGRAM = "(weights (w [4 4]))(entry f [(x [2 4] f32)] (+ 1.0 (matmul-transposed
 ROWS, PRODUCTS = "{:rows-per-block 4}", "{:outputs 48 :rows 16 :rows-tile 4"
 
 
-def compiled(folder: Path, text: str, target: str) -> None:
-    (folder / "p.lisp").write_text("(require nn)" + PROGRAM)
+def compiled(folder: Path, text: str, target: str, program: str = PROGRAM) -> None:
+    (folder / "p.lisp").write_text("(require nn)" + program)
     (folder / "mine.lisp").write_text(text)
     compile_request(Request(folder / "p.lisp", target, pipeline=folder / "mine.lisp"), Observer())
 
@@ -70,6 +70,26 @@ def test_a_pass_that_comes_before_the_plan_is_written_down_is_one_error(tmp_path
     text = pipeline_path("cpu").read_text().replace("(pass emit-plan)", f"(pass {early}) (pass emit-plan)")
     with pytest.raises(UserError, match=r"emit-plan failed: it cannot run here|pass .* failed"):
         compiled(tmp_path, text, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("moved", "behind", "said"),
+    [
+        ("convert-vector-to-llvm", "collect-gpu-kernels", "pass convert-vector-to-llvm failed: .* memory space"),
+        ("lower-gpu-kernels", "collect-gpu-kernels", "leaves .* ops that are not LLVM's: .*cf|pass .* failed"),
+        ("convert-scf-to-cf", "line-tables", "leaves .* ops that are not LLVM's|pass .* failed"),
+    ],
+)
+def test_a_gpus_pass_elsewhere_is_one_error(tmp_path: Path, moved: str, behind: str, said: str) -> None:
+    """Where one of MLIR's reports an error and succeeds, too, of which its bindings would end the process."""
+    text = pipeline_path("gpu").read_text().replace(f"(pass {moved})", "")
+    with pytest.raises(UserError, match=said):
+        compiled(
+            tmp_path,
+            text.replace(f"(pass {behind})", f"(pass {behind}) (pass {moved})"),
+            "rocm:gfx1151",
+            odd_pipelines.TEXT,
+        )
 
 
 @pytest.mark.parametrize("twice", ["outline-kernels", "destination-passing", "plan-arena"])
