@@ -28,7 +28,7 @@ from lispgpt.runtime.owning import OwnLock
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.beside import beside
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
-from lispgpt.runtime.plan.reports import PRINT, span_of
+from lispgpt.runtime.plan.reports import ASSERT, PRINT, span_of
 from lispgpt.runtime.plan.steps import Collective, Launch
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
@@ -194,7 +194,7 @@ class Session:
             if report.kind == PRINT:
                 if self.engine is None or self.engine.rank == 0:
                     self.say(f"{report.form}: {report.said(arrays)}")
-            elif failure := report.failure(arrays):
+            elif report.kind == ASSERT and (failure := report.failure(arrays)):
                 span = span_of(report.form, self.artifact.sources)
                 raise UserError(failure if span else f"{report.form}: {failure}", span)
 

@@ -22,6 +22,7 @@ LINES = {
     "lispgpt tokenizer train": "examples/texts --vocab-size 300 -o words.json",
     "lispgpt tokenizer encode": "examples/texts --tokenizer examples/models/austen/tokenizer.json -o tokens.bin",
     "lispgpt tokenizer decode": "tokens.bin --tokenizer examples/models/austen/tokenizer.json",
+    "lispgpt check-gradients": "examples/classifier_train.lisp --shape batch=2 --seed 1",
     "lispgpt checkpoint": "info examples/models/austen",
     "lispgpt checkpoint info": "examples/models/austen",
     "lispgpt checkpoint make": "small.bin --layers 2 --heads 4 --width 64 --vocab 500 --context 64",
@@ -122,6 +123,7 @@ VALUES = {
 }
 """Of flags that have one, where the line does not have the flag already."""
 
+SLOPES = "examples/classifier_train.lisp --shape batch=2"
 AUSTEN, GPT2 = "examples/models/austen", "examples/gpt2_generate.lisp --checkpoint examples/models/austen"
 SAID, ENTRY = (
     "--prompt 'My dear' --max-new-tokens 4",
@@ -197,6 +199,11 @@ OWN = {
     "lispgpt check --source": f"gfx1151.lgpt --checkpoint {AUSTEN} --target emulated:gfx1151 --prompt-tokens 3,5 "
     "--steps 1 --source examples/gpt2_generate.lisp",
     "lispgpt check --length": f"{AUSTEN} --target emulated:gfx1151 --length 16 --steps 1",
+    "lispgpt check-gradients --entry": f"{SLOPES} --entry train",
+    "lispgpt check-gradients --checkpoint": f"{SLOPES} --checkpoint classes.safetensors",
+    "lispgpt check-gradients --input": f"{SLOPES} --input labels=[1,2]",
+    "lispgpt check-gradients --set": f"{SLOPES} --set hidden=16",
+    "lispgpt check-gradients --directions": f"{SLOPES} --directions 1",
     "lispgpt checkpoint make --preset": "small.bin --preset tiny",
     "lispgpt checkpoint make --for": "classes.safetensors --for examples/classifier.lisp",
     "lispgpt checkpoint make --set": "classes.safetensors --for examples/classifier.lisp --set hidden=64",

@@ -42,6 +42,11 @@ COMMANDS = {
     "plot": ("lispgpt.cli.plot", "plot", "Draw the curves of runs."),
     "check": ("lispgpt.cli.check", "check_", "Compare a model on a device with the CPU, kernel by kernel."),
     "tokenizer": ("lispgpt.cli.tokenizer", "tokenizer", "Make vocabularies, encode texts, decode tokens."),
+    "check-gradients": (
+        "lispgpt.cli.check_gradients",
+        "check_gradients",
+        "Compare an entry's gradients with central differences.",
+    ),
     "checkpoint": ("lispgpt.cli.checkpoint", "checkpoint", "Look into checkpoints, make random ones, convert them."),
     "repl": ("lispgpt.cli.repl", "repl", "Evaluate forms one by one."),
     "examples": ("lispgpt.cli.examples", "examples", "Copy the examples that come with the package."),

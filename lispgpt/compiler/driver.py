@@ -65,6 +65,7 @@ def evaluate_request(request: Request, trial: bool = False) -> Program:
         capabilities=find_target(request.target).capabilities(),
         devices=request.devices,
         words=WORDS,
+        checks_gradients=request.checks_gradients,
     )
     for warning in program.warnings:
         print(warning.render("warning"), file=sys.stderr)

@@ -51,6 +51,7 @@ from lispgpt.language.model import (
     sizes,
     whole_texts,
 )
+from lispgpt.language.model.gradient_checks import GradientChecks
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.model.table import Entry, Model
 from lispgpt.language.ops import op_names, ops
@@ -149,6 +150,7 @@ def evaluate(
     capabilities: dict[str, int] | None = None,
     devices: int = 1,
     words: Mapping[str, Builtin] | None = None,
+    checks_gradients: bool = False,
 ) -> Program:
     """Evaluate a program inside the active ir.Context.
 
@@ -156,11 +158,12 @@ def evaluate(
     overrides has to be one of the program's config.  wanted: which entries are built, for what sizes.  root: where
     `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
     devices: how many will share the batch, which entries are built for as a whole.  words: what schedules are made of.
+    checks_gradients: see `gradient_checks`.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
-        evaluator, environment = begin(root, place)
+        evaluator, environment = begin(root, place, checks_gradients=checks_gradients)
         model, files = evaluator.states.of(Model), evaluator.states.of(modules.Files)
         files.prelude.names.update(words or {})
         evaluator.states.of(kernels.Chip).capabilities.update(capabilities or {})
@@ -175,11 +178,16 @@ def evaluate(
         return _program(evaluator)
 
 
-def begin(root: Path, place: List, kind: type[Evaluator] = Evaluator) -> tuple[Evaluator, Environment]:
+def begin(
+    root: Path, place: List, kind: type[Evaluator] = Evaluator, checks_gradients: bool = False
+) -> tuple[Evaluator, Environment]:
     """An evaluator with an empty module, and the environment of a program's top level; place is for messages about the
     core library.  kind: of evaluator, where somebody watches.  Needs an active ir.Context and location."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     evaluator = kind(LANGUAGE)
+    if checks_gradients:
+        evaluator.builder.widen()
+        evaluator.states.of(GradientChecks).on = True
     files = evaluator.states.of(modules.Files)
     files.root = root
     files.prelude.names.update(LANGUAGE.names)

@@ -11,16 +11,19 @@ import numpy as np
 from lispgpt.base.source import Source, Span, form_end
 from lispgpt.runtime.plan.steps import text, whole
 
-PRINT, ASSERT = "print", "assert"
+PRINT, ASSERT, GRADIENT = "print", "assert", "gradient"
 MOST_SHOWN = 64
 """Numbers of a tensor that are shown."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """kind: PRINT or ASSERT.  form: its place, such as "gpt2.lisp:12:5".  text: what is said, a format with {} for each
-    value.  values: the buffers that have them after a run; an assertion's first is the condition, of i32, and has none.
-    loops: how many of their first dimensions count steps of loops."""
+    """kind: PRINT, ASSERT, or GRADIENT, which a check reads and runs say nothing of.
+
+    form: its place, such as "gpt2.lisp:12:5".  text: what is said, a format with {} for each value.
+    values: the buffers that have them after a run; an assertion's first is the condition, of i32, and has none.
+    loops: how many of their first dimensions count steps of loops.
+    """
 
     kind: str
     form: str
@@ -35,6 +38,8 @@ class Report:
 
     def problem(self, shapes: Mapping[str, Sequence[int]]) -> str | None:
         """What is wrong with it; shapes: of the buffers that it may have."""
+        if self.kind == GRADIENT and self.values and all(value in shapes for value in self.values):
+            return None
         if self.kind not in (PRINT, ASSERT) or not all(value in shapes for value in self.values):
             return "a report of another kind, or of no result"
         wanted = len(self.values) - (self.kind == ASSERT)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.dtypes import INTEGERS
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.base import TensorInfo, UnmappedCheckpoint
 from lispgpt.runtime.checkpoints.numbers import CHUNK, converted
@@ -48,7 +49,7 @@ class InitialWeights(UnmappedCheckpoint):
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         info = self.info(name)
         matrix = len(info.shape) - info.stacked > 1
-        kind, parameter = self._initial.get(name, MATRIX if matrix and info.dtype != "i32" else VECTOR)
+        kind, parameter = self._initial.get(name, MATRIX if matrix and info.dtype not in INTEGERS else VECTOR)
         flat = destination.reshape(-1)
         if kind == "constant":
             flat[:] = parameter if dtype == "i32" else converted(np.array([parameter], np.float32), "f32", dtype)

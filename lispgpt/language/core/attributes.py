@@ -30,13 +30,16 @@ def parse_symbol(builder: Builder, symbol: Symbol) -> Any:
     return None
 
 
+NARROW = re.compile(r"(?<![a-z])(f32|bf16|f16)\b")
+
+
 def parse_type(builder: Builder, text: str, form: Form) -> ir.Type:
     """A type as MLIR writes it."""
     found = builder.spelled.get(text)
     if found is None:
         _check_text(builder, text, form, "type")
         try:
-            found = ir.Type.parse(text, builder.context)
+            found = ir.Type.parse(NARROW.sub("f64", text) if builder.wide else text, builder.context)
         except ir.MLIRError as error:
             builder.site.fail(f"`{text}` is not a type: {_first_message(error)}", form)
         builder.spelled[text] = found

@@ -13,7 +13,8 @@ from lispgpt.language.reader.forms import Form, show
 
 
 class Builder:
-    """Puts ops into a module.  spelled: the types and attributes that were parsed, by their texts."""
+    """Puts ops into a module.  spelled: the types and attributes that were parsed, by their texts.  wide: whether all
+    floats are of 64 bits, whatever the program says."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -24,6 +25,11 @@ class Builder:
         self.spelled: dict[str, Any] = {}
         self.i1, self.i32, self.i64 = (ir.IntegerType.get_signless(width) for width in (1, 32, 64))
         self.f32, self.f64, self.index = ir.F32Type.get(), ir.F64Type.get(), ir.IndexType.get()
+        self.wide = False
+
+    def widen(self) -> None:
+        """Have all floats be of 64 bits from here on."""
+        self.wide, self.f32 = True, self.f64
 
     @contextmanager
     def at(self, place: ir.Block | ir.InsertionPoint) -> Iterator[None]:

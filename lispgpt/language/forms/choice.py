@@ -153,7 +153,7 @@ def _common_types(evaluator: Evaluator, branches: list[Any]) -> list[ir.Type]:
     first = listed[0]
     if all(isinstance(value, (int, float)) for values in listed for value in values):
         real = any(isinstance(value, float) for values in listed for value in values)
-        wide = ir.F32Type.get() if evaluator.states.of(Launches).in_entry else ir.F64Type.get()
+        wide = evaluator.builder.f32 if evaluator.states.of(Launches).in_entry else ir.F64Type.get()
         return [wide if real else ir.IntegerType.get_signless(64)] * len(first)
     return []
 

@@ -45,7 +45,7 @@ def _contract(evaluator: Evaluator, form: List, environment: Environment) -> Any
     emit = evaluator.builder.emit
     summed = set(order) - set(kept)
     shared = summed & set(groups[0]) & set(groups[1])
-    in_f32 = kind == evaluator.builder.f32
+    in_f32 = is_float(kind) and kind.width == 32
     name = "linalg.contract" if in_f32 and shared and shared == summed else "linalg.generic"
     if name == "linalg.generic":
         attributes["iterator_types"] = iterators(evaluator, len(kept), len(summed))

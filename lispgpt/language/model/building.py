@@ -16,6 +16,7 @@ from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
+from lispgpt.language.model.gradient_checks import GradientChecks
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.index_checks import check_indices
 from lispgpt.language.model.narrow import U8, is_bytes, numbers_of
@@ -70,6 +71,8 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     launches.in_entry = True
     reports = evaluator.states.of(Reports)
     reports.start()
+    checks = evaluator.states.of(GradientChecks)
+    checks.moves = {}
     for variable, argument in zip(held.values(), block.arguments, strict=True):
         variable.value, variable.updated = argument, False
     with evaluator.builder.at(block):
@@ -94,6 +97,9 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
             value, as_bytes = _without_bytes(value, entry.name)
             results = _results(evaluator, entry, value)
         shown = reports.results()
+        for name, along in checks.moves.items():
+            held[f"input:{name}"] = Variable(name, along)
+            declared[name] = tuple(along.type.shape)
         types = _drop_unused(held, block, [*results.values(), *shown.values()])
         grows = model.growing()
         kept = {n: v.value for n, v in held.items() if isinstance(v, State) or v.updated}
@@ -112,6 +118,8 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         name for name, variable in held.items() if is_bytes(variable)
     ]
     unsigned += [f"result:{name}" for name in as_bytes]
+    if checks.moves:
+        function.attributes["inputs"] = _extents(declared)
     if unsigned:
         function.attributes["unsigned"] = _strings(unsigned)
     function.attributes["arguments"] = _strings(list(held))
@@ -200,8 +208,12 @@ def _attributes(
         "entry": ir.StringAttr.get(entry.name),
         "sizes": ir.ArrayAttr.get([ir.StringAttr.get(name) for name in sizes]),
         "extents": ir.DenseI64ArrayAttr.get(list(sizes.values())),
-        "inputs": ir.DictAttr.get({name: ir.DenseI64ArrayAttr.get(list(shape)) for name, shape in declared.items()}),
+        "inputs": _extents(declared),
     }
+
+
+def _extents(declared: dict[str, tuple[int, ...]]) -> ir.Attribute:
+    return ir.DictAttr.get({name: ir.DenseI64ArrayAttr.get(list(shape)) for name, shape in declared.items()})
 
 
 def _batched(model: Model, entry: Entry, argument: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, MODEL_DTYPES, find_dtype
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.attributes import parse_type
 from lispgpt.language.core.environment import MISSING, Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
@@ -48,7 +49,7 @@ def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, sour
         if given in BLOCK_DTYPES:
             return BlockType(given)
         if given in MODEL_DTYPES:
-            return ir.Type.parse(given)
+            return parse_type(evaluator.builder, given, name)
     if isinstance(value, float) and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if isinstance(value, (ir.Type, BlockType)):
@@ -147,7 +148,11 @@ def _declaration(
     if len(parts) not in (2, 3) or not isinstance(parts[0], Symbol) or not isinstance(parts[1], Vector):
         evaluator.site.fail(f"`{show(form)}` is not a name, its sizes and a type, like {example}", form)
     known = (*DECLARED_DTYPES, *more)
-    return parts[0], parts[1].items, dtype_of(evaluator, parts[2], environment, known) if len(parts) == 3 else "f32"
+    return (
+        parts[0],
+        parts[1].items,
+        dtype_of(evaluator, parts[2], environment, known) if len(parts) == 3 else str(evaluator.builder.f32),
+    )
 
 
 SPELLED = {"bool": "i1", "u8": "u8"}
@@ -160,6 +165,8 @@ def dtype_of(
     """The type of a declared tensor's elements."""
     spelled = SPELLED.get(form.name) if isinstance(form, Symbol) and environment.lookup(form) is MISSING else None
     dtype = spelled or str(evaluator.single(form, environment))
+    if evaluator.builder.wide and dtype in ("f32", "bf16", "f16"):
+        return "f64"
     if dtype not in known:
         evaluator.site.fail(f"`{show(form)}` is not one of the types {', '.join(known)}", form)
     return dtype

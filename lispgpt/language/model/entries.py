@@ -58,7 +58,7 @@ def _input(evaluator: Evaluator, item: Form, environment: Environment) -> Input:
         evaluator.site.fail(
             f"`{show(item)}` is no input: it is a name, or a name, its sizes and a type, as in {EXAMPLE}", item
         )
-    dtype = dtype_of(evaluator, parts[2], environment) if len(parts) == 3 else "f32"
+    dtype = dtype_of(evaluator, parts[2], environment) if len(parts) == 3 else str(evaluator.builder.f32)
     return Input(parts[0], parts[1].items, dtype)
 
 

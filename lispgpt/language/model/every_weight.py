@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES
+from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
@@ -58,7 +58,7 @@ def _weight_dtype(evaluator: Evaluator, form: Form, weight: Any) -> Any:
 def _states_like(evaluator: Evaluator, form: Form, weights: Any, suffix: Any, dtype: Any) -> Any:
     """`(states-like [w …] ".m" f32)`: for each weight a state of its shape, named as it is with the suffix behind."""
     model, items = evaluator.states.of(Model), items_of(weights)
-    if items is None or not isinstance(suffix, str) or str(dtype) not in MODEL_DTYPES:
+    if items is None or not isinstance(suffix, str) or str(dtype) not in DECLARED_DTYPES:
         evaluator.site.fail('`states-like` wants weights, a suffix and a type: (states-like [w b] ".m" f32)', form)
     made = []
     for item in items:

@@ -19,6 +19,7 @@ from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, describe
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model import body_clones, elementwise_gradients
+from lispgpt.language.model.gradient_checks import GradientChecks
 from lispgpt.language.model.gradient_rules import GradientRules, same_value, without_rule
 from lispgpt.language.model.gradient_sums import Sum, as_type
 from lispgpt.language.model.gradient_targets import targets_of
@@ -46,9 +47,16 @@ def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any
     loss = tensors.of_scalar(evaluator, loss, form)
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
+    listed = shapes.items_of(targets) or ()
     targets = targets_of(evaluator, targets, loss, form)
+    checks, names = evaluator.states.of(GradientChecks), []
+    checked = checks.on and evaluator.builder.insertion.block.owner.operation.name == "func.func"
+    if checked:
+        names = [checks.move(evaluator, target.whole, form) for target in targets]
     (loss,), wholes = write_out(evaluator, [loss], [target.whole for target in targets], form)
     found = _Backward(evaluator, form, wholes).run(loss)
+    if checked:
+        checks.say(evaluator, names, listed, loss, found, form)
     return tuple(target.window_of(evaluator, part, form) for target, part in zip(targets, found, strict=True))
 
 

@@ -25,13 +25,17 @@ from lispgpt.language.forms.casts import cast
 from lispgpt.language.forms.launches import Launches
 from lispgpt.language.reader.forms import Form
 
-HELD = ("f32", "bf16", "i32")
+GRADIENT = "gradient"
+"""What a check of gradients has read, and no form of the program's."""
+
+HELD = ("f32", "bf16", "i32", "f64", "i64")
 """Elements that results may have."""
 
 
 @dataclass(eq=False)
 class Report:
-    """One form's: kind: "print" or "assert".  place: the user's form.  loops: how many scans it stands in."""
+    """One form's: kind: "print", "assert" or "gradient".  place: the user's form.  loops: how many scans it is
+    in."""
 
     kind: str
     place: str
@@ -203,8 +207,12 @@ def _parts(evaluator: Evaluator, arguments: Sequence[Any], form: Form) -> tuple[
 
 
 def _report(evaluator: Evaluator, kind: str, text: str, values: list[ir.Value], form: Form) -> None:
+    evaluator.states.of(Reports).put(evaluator, Report(kind, place_of(evaluator, form), text, values), form)
+
+
+def place_of(evaluator: Evaluator, form: Form) -> str:
+    """The user's form that a form is of, such as "gpt2.lisp:12:5"."""
     span = evaluator.site.error("", form).span
     assert span is not None
     file, line, column = str(span).rsplit(":", 2)
-    place = f"{PurePath(file).name}:{line}:{column}"
-    evaluator.states.of(Reports).put(evaluator, Report(kind, place, text, values), form)
+    return f"{PurePath(file).name}:{line}:{column}"
