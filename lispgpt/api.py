@@ -85,6 +85,7 @@ def load(
     precision: str = EXACT,
     tokenizer: str | Path | None = None,
     adapter: str | Path | None = None,
+    draft: str | Path | None = None,
     threads: int | None = None,
     cache: str | Path | bool | None = True,
     check: bool = False,
@@ -98,8 +99,10 @@ def load(
     model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
     installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
     for.  tokenizer: a file; by default the one beside the checkpoint.  adapter: a LoRA's folder in PEFT's format, which
-    is added to a Hugging Face folder's weights.  threads: of a CPU.  cache: a folder that keeps
-    what was compiled; by default the command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None keeps nothing.  check:
+    is added to a Hugging Face folder's weights.  draft: a smaller model of the same tokens, a program, artifact or
+    folder alone, which drafts tokens for this one to check: the same tokens, in less time.  threads: of a CPU.  cache:
+    a folder that keeps what was compiled; by default the command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None
+    keeps nothing.  check:
     hold every launch to what it says it reads and writes (on a CPU, slow).  first_nan: compile each op as a kernel of
     its own, look at what each makes, and raise UserError at the form that the first NaN comes from (slow).
 
@@ -139,7 +142,10 @@ def load(
         "check": check,
         "first_nan": first_nan,
     }
-    return Model(source, given.checkpoint, found, declared=about, **chosen)
+    made = Model(source, given.checkpoint, found, declared=about, **chosen)
+    if draft is not None:
+        made.draft = load(draft, target=target, threads=threads, cache=cache, trust=trust, keys=keys)
+    return made
 
 
 def _settings(given: Mapping[str, Any] | None, context: int | None) -> dict[str, Any]:

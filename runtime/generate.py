@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.decoding import (
     ADJUSTED,
+    ALL_LOGITS,
     DRAWN,
     GREEDY,
     MOST_PROBABLE,
@@ -33,7 +35,7 @@ from lispgpt.runtime.decoding import (
 )
 from lispgpt.runtime.devices.base import RUNS_AHEAD
 from lispgpt.runtime.long_texts import Reach, tell_lengths
-from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup
+from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup, ModelDrafts
 from lispgpt.runtime.near_ties import NearTies, report_of
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
@@ -50,8 +52,9 @@ class Generator:
     entry: the model entry that gives logits.  sampler: None takes the most probable token.  adjustment: of logits
     before that.  logprobs: whether `log_probabilities` gets, for each new token, the logarithm of its probability in
     the model's own logits.  lookup: how many tokens at most to draft from the text so far and check in one run, which
-    gives the same greedy tokens.  Tokens come from the device where the program has an entry for them.  When the
-    sequence fills the context, its last three quarters are prefilled again at positions from 0 and generation goes on.
+    gives the same greedy tokens.  drafter: another model that drafts up to `drafted` tokens instead,
+    of any choice.  Tokens come from the device where the program has an entry for them.  When the sequence fills the
+    context, its last three quarters are prefilled again at positions from 0 and generation goes on.
     near_ties: decides where no token is clearly the most probable.  parted: whether steps that are launched already go
     on with another token than this sequence.
     """
@@ -63,6 +66,8 @@ class Generator:
     logprobs: bool = False
     lookup: int = 0
     near_ties: NearTies | None = None
+    drafter: Callable[[Sequence[int], int], list[int]] | None = None
+    drafted: int = 0
 
     def __post_init__(self) -> None:
         session = self.session
@@ -83,6 +88,14 @@ class Generator:
         if self.lookup:
             steps = 1.0 if self.decoder() is None else CHECK_STEPS
             self.drafts = Lookup(checking(session, self.lookup, self.choice, self.repeatable), self.lookup, steps)
+        elif self.drafter is not None:
+            self.drafts = ModelDrafts(self._checking_any(), self.drafted, ask=self.drafter)
+
+    def _checking_any(self) -> Entry:
+        """What checks drafts of tokens that are chosen in any way: by each one's logits, where not all are greedy."""
+        if self.choice == GREEDY or not self.repeatable:
+            return checking(self.session, self.drafted, GREEDY, self.repeatable)
+        return self.session.entry(ALL_LOGITS, batch=1, length=self.drafted + 1)
 
     @property
     def choice(self) -> str:
@@ -252,17 +265,26 @@ class Generator:
         """The tokens that one run gives: those of a draft that were right, and the one after them."""
         assert self.drafts is not None
         entry, real = self.drafts.entry, 1 + len(draft)
-        self._start(entry, [self.tokens[-1], *draft], self.lookup + 1)
+        self._start(entry, [self.tokens[-1], *draft], self.drafts.most + 1)
         self.parted = False
-        for number, report in enumerate(reports(self.session, entry)[-real:]):
+        for number, choose in enumerate(self._choices(entry)[-real:]):
             self.position += 1
-            token = self.decided(report)[0]
+            token = choose()
             right = number < len(draft) and draft[number] == token
             if parted := not right or self.parted:
                 self.drafts.learn(number + right, len(draft))
             yield token
             if parted:
                 return
+
+    def _choices(self, entry: Entry) -> list[Callable[[], int]]:
+        """What chooses the token behind each position that an entry has checked; to be called in order."""
+        if "logits" in entry.results:
+            return [partial(self.choose, row) for row in self.session.result(entry, "logits")]
+        return [partial(self._decided_token, report) for report in reports(self.session, entry)]
+
+    def _decided_token(self, report: Sequence[int]) -> int:
+        return self.decided(report)[0]
 
     @property
     def kept(self) -> int:
@@ -286,6 +308,10 @@ class Generator:
         self._start(self._entries[size], tokens, size)
         self.position += len(tokens)
         return self._entries[size]
+
+    def take_all(self, tokens: Sequence[int]) -> int:
+        """Take in tokens that are in `tokens` already, from the sequence's position on; the token that follows."""
+        return self._feed(tokens)
 
     def following(self, entry: Entry) -> int:
         """The token that follows what an entry has just taken in."""

@@ -7,7 +7,7 @@ checked only while enough of their tokens are right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lispgpt.runtime.plan.plan import Entry
@@ -85,3 +85,17 @@ class Lookup:
         """What followed from a place on; a text that repeats itself up to its end is taken to go on so."""
         period = len(tokens) - start
         return [tokens[start + i % period] for i in range(max(0, count))]
+
+
+@dataclass
+class ModelDrafts(Lookup):
+    """Drafts that another model makes.  ask: gives at most so many tokens that may follow a text."""
+
+    ask: Callable[[Sequence[int], int], list[int]] = field(kw_only=True)
+
+    def came(self, tokens: Sequence[int], token: int) -> None:
+        """Nothing is learned where the other model was not asked."""
+
+    def draft(self, tokens: Sequence[int], room: int) -> list[int]:
+        """At most `room` tokens that may follow."""
+        return self.ask(tokens, min(self.most, room))

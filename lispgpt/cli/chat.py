@@ -15,7 +15,7 @@ from lispgpt.chat.template import find_template
 from lispgpt.cli.chat_session import ChatSession
 from lispgpt.cli.completing import TARGET
 from lispgpt.cli.generate import choices, sampling_options
-from lispgpt.cli.options import ADAPTER, PATH, all_of, config_settings, guarded, precision_option
+from lispgpt.cli.options import ADAPTER, DRAFT, PATH, all_of, config_settings, guarded, precision_option
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import say
 from lispgpt.compiler.folders import find_given
@@ -45,7 +45,7 @@ def load_model(ctx: click.Context, path: Path, options: dict[str, Any], **more: 
     """The model of a command line with `loading_options`; what is to be said of it goes to standard error."""
     environment = ctx.obj["environment"]
     names = ("adapter", "checkpoint", "target", "precision", "threads", "tokenizer", "trust")
-    given = {name: options[name] for name in names} | more
+    given = {name: options[name] for name in names} | {"draft": options.get("draft")} | more
     given["settings"] = config_settings(options["settings"], options["context"])
     given["cache"] = None if options["no_cache"] else cache_folder(environment)
     with warnings.catch_warnings(record=True) as notices:
@@ -60,6 +60,7 @@ def load_model(ctx: click.Context, path: Path, options: dict[str, Any], **more: 
 @click.argument("model", type=PATH)
 @all_of(loading_options())
 @ADAPTER
+@DRAFT
 @click.option("--system", help="A system message: how the model is to answer.")
 @click.option("--prompt", "prompts", multiple=True, help="Say this and print the answer, in place of asking.")
 @click.option("--load", type=PATH, help="Go on with a conversation that /save wrote.")

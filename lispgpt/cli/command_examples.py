@@ -66,6 +66,7 @@ VALUES = {
     "--format": "json",
     "--template": "mine.jinja",
     "--adapter": "adapter",
+    "--draft": "examples/models/austen",
     "--system": "'Answer in one sentence.'",
     "--load": "talk.json",
     "--host": "0.0.0.0",

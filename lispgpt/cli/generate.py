@@ -129,6 +129,7 @@ def generate(
     }
     if options["stats"]:
         _print_stats(model, told, len(texts[0].prompt), str(chosen))
+        _say_what_was_drafted(texts)
     if options["format_"] == "json":
         sequences = [_described(text, options["logprobs"]) for text in texts]
         result: dict[str, Any] = sequences[0] if len(sequences) == 1 else {"sequences": sequences}
@@ -154,6 +155,13 @@ def _say_what_was_left_behind(texts: Sequence[Text]) -> None:
         who = "the text grew" if len(texts) == 1 else f"{grown} of {len(texts)} texts grew"
         how = f"wherever that was full, it went on from its last {texts[0].generator.kept:,} tokens alone"
         say(f"{who} beyond the context of {context:,}: {how}")
+
+
+def _say_what_was_drafted(texts: Sequence[Text]) -> None:
+    drafts = [text.generator.drafts for text in texts if text.generator.drafts is not None]
+    if drafts:
+        right, checked = sum(each.accepted for each in drafts), sum(each.checked for each in drafts)
+        say(f"drafts: {right:,} of {checked:,} tokens were right")
 
 
 def _described(text: Text, logprobs: bool) -> dict[str, Any]:

@@ -37,6 +37,8 @@ COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 ADAPTER = click.option("--adapter", type=PATH, help="A LoRA's folder in PEFT's format, added to a folder's weights.")
 
+DRAFT = click.option("--draft", type=PATH, help="A smaller model of the same tokens: drafts some, for speed.")
+
 
 def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what to compile and what to show on the way."""

@@ -53,7 +53,7 @@ class Prompts:
         batch, samples = options["batch"], options["samples"]
         self.samples: int = samples or (batch if batch and several == 1 else 1)
         self.count = several * self.samples
-        self.batch: int = batch or (1 if options["lookup"] else min(self.count, MOST_TOGETHER))
+        self.batch: int = batch or (1 if options["lookup"] or options.get("draft") else min(self.count, MOST_TOGETHER))
 
     def read(self) -> list[Prompt]:
         """What to continue, each so often as samples are wanted of it."""

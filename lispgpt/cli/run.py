@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from lispgpt.api import load
 from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT
 from lispgpt.cli.arrays import read_inputs, write_results
@@ -19,6 +20,7 @@ from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
 from lispgpt.cli.options import (
     ADAPTER,
     COMMAND_LINE,
+    DRAFT,
     FIRST_NAN,
     FORMAT,
     PATH,
@@ -63,6 +65,7 @@ OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", *WATCHING)
 @compile_options
 @click.option("--tokenizer", "tokenizer_path", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
 @ADAPTER
+@DRAFT
 @all_of(prompt_options() + sampling_options())
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @FORMAT
@@ -131,6 +134,9 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
             return 0
         if options["inputs"] or options["output"]:
             raise click.UsageError("--input and --output belong to an entry: give --entry NAME")
+        if options["draft"]:
+            loading = {name: options[name] for name in ("target", "threads", "trust")}
+            model.draft = load(options["draft"], **loading, cache=None if cache is None else _cache_folder(ctx))
         generate(model, prompts, said, options, {"process": ctx.obj["started"], "run": started, "compiled": compiled})
     return 0
 

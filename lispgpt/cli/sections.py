@@ -8,7 +8,7 @@ SECTIONS = {
     "Prompts": ("prompts", "prompt_file", "prompts_file", "prompt_tokens", "samples", "stop"),
     "Choosing tokens": (
         *("max_new_tokens", "greedy", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"),
-        *("frequency_penalty", "logit_bias", "seed", "lookup"),
+        *("frequency_penalty", "logit_bias", "seed", "lookup", "draft"),
     ),
     "The model": ("checkpoint", "adapter", "tokenizer_path", "settings", "context", "batch", "trust"),
     "The machine": ("target", "threads", "precision", "devices", "engine", "patience"),

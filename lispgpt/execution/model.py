@@ -31,6 +31,7 @@ from lispgpt.runtime.decoding import (
     runs_on,
 )
 from lispgpt.runtime.devices import room
+from lispgpt.runtime.drafting import DRAFTED, DraftModel
 from lispgpt.runtime.every_position import every_row, pooled, rows_for
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.near_ties import NearTies
@@ -86,6 +87,7 @@ class Model:
         self._session: Session | None = None
         self._near_ties: NearTies | None = None
         self._opening = Opening()
+        self.draft: Model | None = None
 
     def __enter__(self) -> Model:
         self._opening.closed = False
@@ -109,6 +111,8 @@ class Model:
                 with self._session.alone():
                     self._session.close()
                 self._session = self._near_ties = None
+        if self.draft is not None:
+            self.draft.close()
 
     def run(self, entry: str, /, **inputs: Any) -> dict[str, np.ndarray]:
         """Run an entry on its inputs; its results by name, as arrays of their types (bf16 as float32).
@@ -146,7 +150,7 @@ class Model:
             raise UserError("`generate_batch` takes a list of prompts; `generate` takes one text")
         made = self.options(**options)
         texts = [self.text(self.prompt(prompt), made, number) for number, prompt in enumerate(prompts)]
-        for _ in self.together(texts, batch or (1 if made.lookup else min(len(texts), MOST_TOGETHER))):
+        for _ in self.together(texts, batch or (1 if made.lookup or self.draft else min(len(texts), MOST_TOGETHER))):
             continue
         return texts
 
@@ -266,13 +270,26 @@ class Model:
         chosen = options.sampler(number), adjustment, options.logprobs
         if (choice := choice_of(*chosen)) != GREEDY and self._chooses(choice, 1):
             self.entry(choice, "texts", batch=1, positions=1)
+        drafter = self._drafter(options, chosen)
         if options.lookup:
             self.entry(VERIFY, "look-ups", batch=1, length=options.lookup + 1)
         with session.alone():
             more = None if self._request is None else self._taking_in
             self._near_ties = self._near_ties or NearTies(session, name, more)
-            generator = Generator(session, name, *chosen, options.lookup, self._near_ties)
+            generator = Generator(session, name, *chosen, options.lookup, self._near_ties, drafter, DRAFTED)
         return Text(generator, prompt, Continuation(options.max_new_tokens, self.tokenizer, options.stops))
+
+    def _drafter(self, options: Options, chosen: tuple[Any, ...]) -> DraftModel | None:
+        """What drafts a new sequence's tokens, where another model does."""
+        if self.draft is None:
+            return None
+        if options.lookup:
+            raise UserError("a draft model and a look-up both draft: take one of them")
+        self.entry(VERIFY if choice_of(*chosen) == GREEDY else ALL_LOGITS, "drafts", batch=1, length=DRAFTED + 1)
+        session, name = self.draft._generating(), self.draft._generation()["entry"]
+        with session.alone():
+            generator = Generator(session, name)
+        return DraftModel(generator, int(self.session.config["vocab"]))
 
     def _taking_in(self, positions: int) -> Entry:
         """What takes in so many positions of one sequence, compiled within `session.alone`: others may have `_opening`
@@ -288,8 +305,8 @@ class Model:
             for text in texts:
                 yield from ((text, piece) for piece in text)
             return
-        if texts[0].generator.lookup:
-            raise UserError("a look-up drafts one text at a time: give --batch 1")
+        if texts[0].generator.drafts is not None:
+            raise UserError("one text at a time is drafted: give --batch 1")
         session, choice = self._generating(), texts[0].generator.choice
         chooses = self._chooses(choice, batch)
         entry = self.entry(choice if chooses else GREEDY, "batches", batch=batch, positions=1)
