@@ -130,7 +130,9 @@ class Gpu(Target):
     for the one ahead of it; cluster_, from one exchange among clusters that share layers to the next.  matrix_rest:
     nanoseconds that a subgroup may sleep between two matrix instructions while a core's units keep their clock
     (decode_step/keep_clocked.py); 0: they do not keep it.  attention_keys: positions of a tile of f32 keys and values
-    at most, of which a lane's registers have room for all operands that the compiler loads early; 0: any.
+    at most, of which a lane's registers have room for all operands that the compiler loads early; 0: any.  registers:
+    that the lanes of a core have together, and most_registers one of them.  loaded_words: of registers for a word that
+    is loaded, with its share of addresses.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -176,6 +178,13 @@ class Gpu(Target):
     cluster_seconds: float = 0.0
     matrix_rest: int = 0
     attention_keys: int = 0
+    registers: int = 64 * 1024
+    most_registers: int = 255
+    loaded_words: float = 1.0
+
+    def lane_registers(self, threads: int, blocks: int) -> int:
+        """Registers of a lane in blocks of so many threads, of which so many were given to `set_residency`."""
+        return min(self.most_registers, self.registers // threads)
 
     def capabilities(self) -> dict[str, int]:
         return {

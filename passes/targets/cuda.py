@@ -61,6 +61,9 @@ class Cuda(Gpu):
     def set_cluster(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["cluster"] = ir.DenseI32ArrayAttr.get([blocks, 1, 1])
 
+    def lane_registers(self, threads: int, blocks: int) -> int:
+        return super().lane_registers(threads * blocks, blocks)
+
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
 

@@ -34,6 +34,9 @@ class Rocm(Gpu):
     )
 
     shared_bytes: int = 64 * 1024
+    registers: int = 192 * 1024
+    most_registers: int = 256
+    loaded_words: float = 1.22
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
 
     def worker_count(self) -> ir.Value:
@@ -68,7 +71,12 @@ class Rocm(Gpu):
 
 CHIPS = {
     "gfx942": Rocm(
-        "gfx942", subgroup=64, cores=304, matrix=MFMA, rates=Rates("MI300X", 5.325 * TERA, 1307.4 * TERA, 163.4 * TERA)
+        "gfx942",
+        subgroup=64,
+        cores=304,
+        matrix=MFMA,
+        registers=128 * 1024,
+        rates=Rates("MI300X", 5.325 * TERA, 1307.4 * TERA, 163.4 * TERA),
     ),
     "gfx950": Rocm(
         "gfx950",
@@ -76,6 +84,7 @@ CHIPS = {
         cores=256,
         matrix=MFMA,
         shared_bytes=160 * 1024,
+        registers=128 * 1024,
         rates=Rates("MI355X", 8.0 * TERA, 2516.6 * TERA, 157.3 * TERA),
     ),
     "gfx1100": Rocm(

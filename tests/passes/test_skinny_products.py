@@ -12,9 +12,11 @@ import seeded
 from compiled_models import rounded_to_bf16
 from emulated_amd.running import Emulation
 from emulated_cuda.entries import run
+from real_sizes.models import sizes
 
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
-from lispgpt.passes.targets import GPU_CHIPS
+from lispgpt.passes.targets import GPU_CHIPS, find_target
+from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.plan.artifact import Artifact
 
 PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
@@ -126,3 +128,30 @@ def test_many_rows_are_left_to_others(tmp_path: Path) -> None:
     request, _, _ = made(tmp_path, "plain", (17, 64, 128), ("f32", "bf16"), "cuda:sm_90a", "")
     code = compile_request(request, Observer())[0].code
     assert b"wgmma.mma_async" in code
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
+def test_lanes_keep_to_their_registers(chip: str, tmp_path: Path) -> None:
+    """At widths of models that people run, of which some spilled where blocks loop, others where they do not."""
+    widths = {1600, 4096, int(seeded.rng().choice(sorted({each["width"] for each in sizes().values()})))}
+    shapes = [(width, columns) for width in widths for columns in (1600, 50304)]
+    forms = [f"(entry e{n} [(x [8 {k}] f32) (w [{o} {k}] bf16)] (linear x w))" for n, (k, o) in enumerate(shapes)]
+    program = tmp_path / "products.lisp"
+    program.write_text("\n".join(["(require nn)", *forms]))
+    artifact, _ = compile_request(Request(program, f"rocm:{chip}"), Observer())
+    code = CodeObject(artifact.code, chip)
+    kernels = {launch.kernel for entry in artifact.plan.entries for launch in entry.launches}
+    assert len(kernels) == len(shapes)
+    assert {name: code.descriptor(name).private_bytes for name in kernels} == dict.fromkeys(kernels, 0)
+
+
+def test_lanes_have_registers_for_blocks_that_share_a_core(tmp_path: Path) -> None:
+    """As few as NVIDIA's compiler gives where two of 512 threads do: GPT-2 XL's vocabulary is not looped over there."""
+    program = tmp_path / "product.lisp"
+    grids = {}
+    for width in (1024, 1600):
+        program.write_text(f"(require nn) (entry e [(x [8 {width}] f32) (w [50304 {width}] bf16)] (linear x w))")
+        artifact, _ = compile_request(Request(program, "cuda:sm_80"), Observer())
+        (launch,) = artifact.plan.entries[0].launches
+        grids[width] = launch.grid[0]
+    assert grids[1024] == 2 * find_target("cuda:sm_80").cores and grids[1600] == 50304 // 16

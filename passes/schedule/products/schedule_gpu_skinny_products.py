@@ -14,7 +14,9 @@ Ensures: such products, whose w is read as it is in memory, have only scalar, ve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -31,6 +33,9 @@ MOST_VECTORS = 24
 """Of w that a lane loads at once."""
 MOST_KEPT = 16
 """Runs of x that a lane keeps from tile to tile of w."""
+
+OTHERS = 28
+"""Registers of a lane beside sums and operands: the most seen where kernels of many lengths just do not spill."""
 
 TILES = (1, 2, 4)
 """Of matrix instructions along w's rows that a block may take."""
@@ -81,18 +86,44 @@ def _division(product: Product, target: Gpu, options: ScheduleGpuSkinnyProducts)
     wide = -(-every // options.subgroups) > options.vectors
     subgroups = min(every, options.subgroups * (2 if wide else 1))
     steps = -(-every // subgroups)
-    loops = product.columns > 2 * target.cores * options.blocks_per_core * unit.rows
-    share = _share(product, target, steps, 0 if loops else options.outputs)
-    if loops:
-        tiles, parts = -(-product.rows // share.left_size), 1 if product.left.dtype == "bf16" else options.parts
-        if tiles * len(share.held_left) * steps * parts > MOST_KEPT:
+    parts = 1 if product.left.dtype == "bf16" else options.parts
+    threads, ahead = subgroups * target.subgroup, options.ahead
+    if product.columns > 2 * target.cores * options.blocks_per_core * unit.rows:
+        share = _share(product, target, steps, 0)
+        if -(-product.rows // share.left_size) * len(share.held_left) * steps * parts > MOST_KEPT:
             raise Refused("a subgroup's part of a product's rows is too long to be kept in registers")
-    return Division(share, subgroups, steps, options.blocks_per_core if loops else 0, options.parts, options.ahead)
+        room = target.lane_registers(threads, options.blocks_per_core)
+        if _registers(product, target, share, steps, ahead, parts) <= room:
+            return Division(share, subgroups, steps, options.blocks_per_core, options.parts, ahead)
+    room = target.lane_registers(threads, 1)
+    share = _share(
+        product, target, steps, options.outputs, lambda each: _registers(product, target, each, steps, ahead) <= room
+    )
+    return Division(share, subgroups, steps, 0, options.parts, ahead)
 
 
-def _share(product: Product, target: Gpu, steps: int, outputs: int) -> Share:
+def _registers(product: Product, target: Gpu, share: Share, steps: int, ahead: int, parts: int = 0) -> int:
+    """Words of a lane: of sums, of w and of x, with what addresses and masks take beside them.
+
+    ahead: vectors of x that are loaded before the first is multiplied, where a block has one tile.  parts: bf16 numbers
+    of each of x that are kept from tile to tile of w, while the next one's vectors are loaded, too; 0: one tile.
+    """
+    unit = target.matrix
+    assert unit is not None
+    size, left_size = (b.item_bytes(o.tensor.type) for o in (product.right, product.left))
+    tiles = -(-product.rows // share.left_size) if parts else 1
+    right = share.tiles * len(share.held) * steps * unit.run * size
+    left = tiles * len(share.held_left) * steps * unit.run
+    first = min(left * left_size, ahead * target.vector_bytes)
+    nbytes = 2 * right + 2 * parts * left if parts else right + first
+    return share.tiles * tiles * prod(unit.accumulator) + OTHERS + ceil(target.loaded_words * nbytes / 4)
+
+
+def _share(
+    product: Product, target: Gpu, steps: int, outputs: int, fits: Callable[[Share], bool] = lambda _: True
+) -> Share:
     """The tile of so many outputs, or one instruction's (0), or that with which a core has least to load (-1): its
-    blocks' rows of w, and all of x for each of them."""
+    blocks' rows of w, and all of x for each of them.  fits: whether lanes have the registers."""
     unit = target.matrix
     assert unit is not None
     shares = [Share(n, False, unit.rows, unit.columns, unit.left_rows, (0,)) for n in TILES]
@@ -101,6 +132,7 @@ def _share(product: Product, target: Gpu, steps: int, outputs: int) -> Share:
     if outputs >= 0:
         shares = [share for share in shares if share.outputs == outputs] or shares[:1]
     shares = [share for share in shares if share.tiles * len(share.held) * steps <= MOST_VECTORS]
+    shares = [share for share in shares if fits(share)]
     if not shares:
         raise Refused("a subgroup's part of a product's rows is too long for its registers")
 
