@@ -194,6 +194,7 @@ def _print_texts(
                 return
             if shown:
                 sys.stdout.write("\n")
+                sys.stdout.flush()  # before what is said of it, where both go to the same file
             if options["logprobs"] and shown:
                 _print_logprobs(model, texts[current])
             current += 1

@@ -75,8 +75,9 @@ def test_a_folder_learns_and_is_written_as_a_folder_like_it(name: str, cache: Pa
     assert {n: (t.array.shape, t.dtype) for n, t in written.items()} == {
         n: (t.array.shape, t.dtype) for n, t in first.items()
     }
-    changed = [n for n in first if not np.array_equal(first[n].array, written[n].array)]
-    assert len(changed) > 0.8 * len(first)
+    changed = {n for n in first if not np.array_equal(first[n].array, written[n].array)}
+    of_images = {n for n in first if "vision" in n or "multi_modal" in n}
+    assert len(changed) > 0.8 * (len(first) - len(of_images)) and not changed & of_images
     for file in ("config.json", "generation_config.json"):
         assert json.loads((run / "latest" / file).read_text()) == json.loads((model / file).read_text())
     with lispgpt.load(run, cache=cache) as loaded:
