@@ -136,19 +136,24 @@ def installed(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPat
 
 
 def use(installed: Installed) -> None:
-    """A model's folder, a GGUF file, bench, an artifact and training, each with a model program of the wheel."""
+    """A model's folder, a GGUF file, an artifact and training, each with a model program of the wheel."""
     qwen3 = FOLDERS["qwen3-f32"]
     folder, gguf = qwen3.write(installed.work / "qwen3"), write_gguf(qwen3, installed.work / "qwen3.gguf")
-    tokens = installed.tokens(folder, "--prompt-tokens", "3,5")
-    assert len(tokens) == 3 and installed.tokens(gguf, "--prompt-tokens", "3,5") == tokens
     installed.lispgpt("compile", folder, "-o", "qwen3.lgpt")
-    assert installed.tokens("qwen3.lgpt", "--checkpoint", folder, "--prompt-tokens", "3,5") == tokens
-    bench = ("--target", "cpu", "--at", 8, "--rounds", 1, "--format", "json")
-    assert "decode" in installed.lispgpt("bench", folder, *bench)
+    tokens = installed.tokens("qwen3.lgpt", "--checkpoint", folder, "--prompt-tokens", "3,5")
+    assert len(tokens) == 3 and installed.tokens(gguf, "--prompt-tokens", "3,5") == tokens
     examples = Path(installed.evaluate("lispgpt.__file__")).parent / "examples"
     data = ("--data", examples / "texts", "--vocab-size", 280, "--run", "run", "--steps", 2, "--batch", 2)
     installed.lispgpt("train", examples / "gpt2_train.lisp", *data, "--length", 16, "--preset", "tiny")
+
+
+def use_more(installed: Installed) -> None:
+    """After `use`: what was trained, a folder run by itself, and bench."""
     assert len(installed.tokens("run", "--prompt", "the")) == 3
+    artifact = installed.tokens("qwen3.lgpt", "--checkpoint", "qwen3", "--prompt-tokens", "3,5")
+    assert installed.tokens("qwen3", "--prompt-tokens", "3,5") == artifact
+    bench = ("--target", "cpu", "--at", 8, "--rounds", 1, "--format", "json")
+    assert "decode" in installed.lispgpt("bench", "qwen3", *bench)
 
 
 def requirements() -> list[str]:
@@ -203,9 +208,18 @@ def test_a_folder_of_the_same_name_does_not_hide_an_editable_install(
     )
 
 
-def test_what_is_installed_runs_folders_files_artifacts_bench_and_training(installed: Installed) -> None:
+def test_what_is_installed_runs_folders_files_artifacts_and_training(installed: Installed) -> None:
     assert installed.lispgpt("--version").startswith("lispgpt, version")
     use(installed)
+    _runs_without_what_only_compilers_need(installed)
+
+
+def _runs_without_what_only_compilers_need(installed: Installed) -> None:
+    """An artifact, in README's small installation: the wheel itself and four packages."""
+    words = ["run", "qwen3.lgpt", "--checkpoint", "qwen3", "--prompt-tokens", "3", "--max-new-tokens", "2"]
+    code = f"import sys\nfor name in {OPTIONAL}: sys.modules[name] = None\nfrom lispgpt.cli.main import main\n"
+    command = [installed.python, "-c", f"{code}main({words})"]
+    assert checked(command, cwd=installed.work, env=installed.environment).strip()
 
 
 def test_tests_of_the_sdist_run(distributions: tuple[Path, Path], tmp_path: Path) -> None:
@@ -216,16 +230,6 @@ def test_tests_of_the_sdist_run(distributions: tuple[Path, Path], tmp_path: Path
     some = ("tests/test_architecture.py", "tests/test_example_models.py", "-k", "links or classifier and cpu")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *some]
     assert " passed" in checked(command, cwd=unpacked, env=WITHOUT_LISPGPT)
-
-
-def test_an_artifact_runs_without_what_only_compilers_need(installed: Installed) -> None:
-    """README's small installation: the wheel itself and four packages."""
-    folder = FOLDERS["llama-3-f32"].write(installed.work / "llama")
-    installed.lispgpt("compile", folder, "-o", "llama.lgpt")
-    words = ["run", "llama.lgpt", "--checkpoint", str(folder), "--prompt-tokens", "3", "--max-new-tokens", "2"]
-    code = f"import sys\nfor name in {OPTIONAL}: sys.modules[name] = None\nfrom lispgpt.cli.main import main\n"
-    command = [installed.python, "-c", f"{code}main({words})"]
-    assert checked(command, cwd=installed.work, env=installed.environment).strip()
 
 
 @pytest.mark.slow
@@ -250,5 +254,7 @@ def test_the_wheel_and_all_it_needs_in_an_empty_environment(
     python = shutil.which(f"python{version}")
     if python is None or subprocess.run([python, "--version"], capture_output=True, check=False).returncode:
         pytest.skip(f"there is no python{version} here")
-    use(install(python, tmp_path, distributions[1]))
+    made = install(python, tmp_path, distributions[1])
+    use(made)
+    use_more(made)
     assert size(tmp_path / "environment") < 420e6
