@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -25,7 +26,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.binary import linker_toolkit
 from lispgpt.programs import launch
 from lispgpt.runtime.checkpoints.mapped_file import MappedFile
-from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors
+from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
 from lispgpt.runtime.gguf.header import read_header
 from lispgpt.runtime.tokenizers.huggingface import open_tokenizer
 from lispgpt.runtime.training.run_folder import RunFolder
@@ -285,3 +286,25 @@ def test_a_compiled_programs_memory_is_given_back(tmp_path: Path) -> None:
     for _ in range(3):
         compile_request(Request(tmp_path / "m.lisp", "cpu"), Observer())
     assert contexts() == before
+
+
+SIDES = "[" + "1 " * 72 + "]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"(weights (w {SIDES}))", f"(state (s {SIDES}))", f"(entry f [(x {SIDES} f32)] x)",
+     f"(entry f [(x [1] f32)] (reshape x {SIDES}))"],
+)  # fmt: skip
+def test_a_tensor_of_more_dimensions_than_arrays_have_is_refused_at_its_form(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.lisp"
+    path.write_text(f"(require nn)\n{text}")
+    with pytest.raises(UserError, match=r"at most 3[12] dimensions") as caught:
+        compile_request(Request(path), Observer())
+    assert caught.value.span is not None
+
+
+def test_a_files_tensor_of_more_dimensions_is_damage(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "m.safetensors", [("w", (1,) * 40, "f32")], [np.ones(1, np.float32)])
+    with pytest.raises(UserError, match="is damaged: tensor 'w' has 40 dimensions"):
+        read_safetensors(tmp_path / "m.safetensors")

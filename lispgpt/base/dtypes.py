@@ -97,6 +97,9 @@ MODEL_DTYPES = ("f32", "bf16", "i32")
 DECLARED_DTYPES = (*MODEL_DTYPES, "f64", "f16", "i64", "i16", "i8", "u8", "i1")
 """What a program's inputs, weights and states may be of."""
 
+MOST_DIMENSIONS = 32
+"""Of a tensor: what arrays of every numpy may have."""
+
 INTEGERS = ("i64", "i32", "i16", "i8", "u8", "i1")
 
 BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "int8")

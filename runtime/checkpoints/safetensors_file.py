@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from lispgpt.base.dtypes import DTYPES, INTEGERS, find_dtype
+from lispgpt.base.dtypes import DTYPES, INTEGERS, MOST_DIMENSIONS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.json_files import parse_json
@@ -76,6 +76,8 @@ def read_safetensors(path: Path, integers: bool = False) -> dict[str, Stored]:
             continue
         begin, end = entry["data_offsets"]
         dtype = (_READ | _INTEGERS if integers else _READ).get(entry["dtype"])
+        if len(entry["shape"]) > MOST_DIMENSIONS:
+            raise UserError(f"{path} is damaged: tensor {name!r} has {len(entry['shape'])} dimensions")
         extents = tuple(entry["shape"]) if dtype else (end - begin,)
         array = file.array(8 + length + begin, extents, dtype or "u8")
         tensors[name] = Stored(file, array, dtype or entry["dtype"])

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lispgpt.base.dtypes import DTYPES
+from lispgpt.base.dtypes import DTYPES, MOST_DIMENSIONS
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
 from lispgpt.base.folder_map import FolderMap
@@ -250,7 +250,11 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
 
 def _is_declaration(facts: Mapping[str, Any]) -> bool:
     shape, dtype, layers = facts.get("shape"), facts.get("dtype"), facts.get("layers")
-    whole = isinstance(shape, list) and all(type(n) is int and 0 <= n <= LARGEST for n in shape)
+    whole = (
+        isinstance(shape, list)
+        and len(shape) <= MOST_DIMENSIONS
+        and all(type(n) is int and 0 <= n <= LARGEST for n in shape)
+    )
     if layers is not None and not (isinstance(layers, list) and whole and [len(layers)] == list(shape or [])[:1]):
         return False
     return whole and isinstance(dtype, str) and dtype in DTYPES

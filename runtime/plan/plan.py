@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from lispgpt.base.access import ACCESSES, WRITE
-from lispgpt.base.dtypes import DTYPES, find_dtype
+from lispgpt.base.dtypes import DTYPES, MOST_DIMENSIONS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.html import table
 from lispgpt.runtime.plan.buffer import KINDS, buffer_from_json
@@ -159,7 +159,8 @@ class Plan:
         for buffer in self.buffers:
             if buffer.name in buffers or buffer.kind not in KINDS or buffer.dtype not in DTYPES:
                 raise UserError(f"the artifact's plan is damaged: buffer {buffer.name!r}")
-            if any(type(n) is not int or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
+            many = len(buffer.shape) > MOST_DIMENSIONS
+            if many or any(type(n) is not int or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
             if buffer.is_no_part:
                 raise UserError(f"the artifact's plan is damaged: parts of buffer {buffer.name!r}")

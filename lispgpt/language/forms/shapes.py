@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from lispgpt.base.dtypes import MOST_DIMENSIONS
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
@@ -22,7 +23,9 @@ def is_tensor(value: Any) -> bool:
 
 
 def tensor_type(evaluator: Evaluator, shape: Sequence[int], dtype: ir.Type, form: Form) -> ir.Type:
-    """The type of a tensor; an error for one that no machine holds."""
+    """The type of a tensor; an error for one that no machine, or no array, holds."""
+    if len(shape) > MOST_DIMENSIONS:
+        evaluator.site.fail(f"a tensor has at most {MOST_DIMENSIONS} dimensions, and this {len(shape)}", form)
     if math.prod(shape) >= MOST_ELEMENTS:
         evaluator.site.fail(f"a tensor of {'x'.join(map(str, shape))} elements is too large for any machine", form)
     return ir.RankedTensorType.get(shape, dtype, loc=evaluator.builder.unknown)

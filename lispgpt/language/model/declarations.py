@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, MODEL_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, MODEL_DTYPES, MOST_DIMENSIONS, find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.attributes import parse_type
 from lispgpt.language.core.environment import MISSING, Environment
@@ -147,6 +147,8 @@ def _declaration(
     parts = form.items if isinstance(form, List) else ()
     if len(parts) not in (2, 3) or not isinstance(parts[0], Symbol) or not isinstance(parts[1], Vector):
         evaluator.site.fail(f"`{show(form)}` is not a name, its sizes and a type, like {example}", form)
+    if len(parts[1].items) > MOST_DIMENSIONS - 1:  # of which a stack of layers has one more
+        evaluator.site.fail(f"a weight or state has at most {MOST_DIMENSIONS - 1} dimensions", parts[1])
     known = (*DECLARED_DTYPES, *more)
     return (
         parts[0],
