@@ -20,6 +20,8 @@ class State:
     def missing(self, module: ir.Module) -> str | None:
         """Why a pass that wants this state cannot run on a module, and what to run first; None where it can."""
         for entry in entry_functions(module):
+            if len(list(entry.regions[0].blocks)) != 1:  # of which all states are told
+                return f"control flow has become branches already in @{symbol_of(entry)}"
             if not self.holds(entry):
                 name = symbol_of(entry)
                 advice = f": run {self.made_by} before it" if self.made_by else ""
