@@ -1,1 +1,1 @@
-"""A server of models: requests, the scheduler of their sequences, prefixes, grammars, and HTTP.  No compiler."""
+"""A server of models: requests, the scheduler of their sequences, and HTTP.  No compiler."""

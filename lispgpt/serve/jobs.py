@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from lispgpt.runtime.decoding import chunk_sizes
 from lispgpt.runtime.options import Options
+from lispgpt.runtime.prefixes import Prefixes
 from lispgpt.runtime.samplers.steering import Grammar, Steering
 from lispgpt.runtime.text import Text
-from lispgpt.serve.prefixes import Prefixes
 
 
 @dataclass(eq=False)

@@ -19,10 +19,10 @@ from lispgpt.api import Model, UserError
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.batch_states import settle
 from lispgpt.runtime.decoding import GREEDY
+from lispgpt.runtime.prefixes import Prefixes
 from lispgpt.runtime.samplers.steering import Steering
 from lispgpt.runtime.text import Text
 from lispgpt.serve.jobs import Intake, Job
-from lispgpt.serve.prefixes import Prefixes
 
 
 class Busy(Exception):
