@@ -94,10 +94,11 @@ class Nvidia:
         if any(i.op.startswith("ld.relaxed") for i in kernel.body):  # its blocks wait for each other
             return self._run_whole(kernel, launch, arena, [*starts, *maps], symbols)
         for some in _together(kernel, launch.grid, blocks):
+            order = int(random.integers(1 << 30))  # of warps: one for all runs of these blocks
 
-            def threads(some: Sequence[int] = some) -> Threads:
+            def threads(some: Sequence[int] = some, order: int = order) -> Threads:
                 return Threads(kernel, arena.bytes, [*starts, *maps], launch.grid, some, launch.shared_bytes,
-                               int(random.integers(1 << 30)), True, symbols, spans)  # fmt: skip
+                               order, True, symbols, spans)  # fmt: skip
 
             try:
                 run_watched(threads, arena.bytes, written)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import seeded
 from emulated_amd.mutants import moved_store, mutated, sites
-from real_sizes import memory
+from real_sizes import chips, memory
 from real_sizes.chips import Amd
 from real_sizes.given import Group
 from real_sizes.kernels import Artifacts, Found, chosen, distinct, kind_of
@@ -20,6 +22,7 @@ from real_sizes.run import BEGUN, DONE, PART, PRECISIONS, TARGETS, cases_of, unf
 from real_sizes.table import BAD, table
 
 from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 
 SMALL = Case("smollm2-135m", "rocm:gfx942", "two")
@@ -74,6 +77,25 @@ def test_a_fault_is_seen(tmp_path: Path) -> None:
     assert isinstance(made.chip, Amd)
     made.chip.code = CodeObject(mutated(made.artifact, site), made.chip.code.chip)
     assert made.run(*products[name]).how in BAD, name
+
+
+def test_blocks_run_again_in_the_same_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where loads race with stores, which is no fault where each of them may find anything."""
+    program = tmp_path / "rows.lisp"
+    program.write_text("(entry e [(x [4 64] f32)] (tensor [r 4 c 64] (+ (at x r c) 1.0)))")
+    artifact, _ = compile_request(Request(program, "cuda:sm_80"), Observer())
+    (launch,) = artifact.plan.entries[0].launches
+    orders = list[list[int]]()
+
+    def watched(threads: Callable[[], Any], *_: Any) -> None:
+        orders.append([threads(), threads()])
+
+    monkeypatch.setattr(chips, "run_watched", watched)
+    monkeypatch.setattr(chips, "Threads", lambda *given: given[6])
+    arena = memory.Arena([argument.nbytes for argument in launch.arguments])
+    places = arena.starts[: len(launch.arguments)]
+    chips.Nvidia(artifact).run(launch, arena, places, [(0, 0, 0)], seeded.rng())
+    assert orders and all(first == again for first, again in orders)
 
 
 def test_every_class_has_a_model_before_any_has_a_second() -> None:
