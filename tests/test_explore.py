@@ -150,7 +150,7 @@ def test_the_page_unpacks_what_the_passes_left(
         assert [location for _, location in shown] == [line.location for line in lines]
         known: dict[str, str] = {}
         for (text, _), line in zip(shown, lines, strict=True):
-            values = re.findall(r'"(?:[^"\\]|\\.)*"|(%[\w$.]+)', text)
+            values = re.findall(r'"(?:[^"\\]|\\.)*"|(%[\w$.-]+)', text)
             for ours, theirs in zip(filter(None, values), line.names, strict=True):
                 assert known.setdefault(theirs, ours) == ours, (name, text)
         assert len(set(known.values())) == len(known)

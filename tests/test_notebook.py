@@ -147,6 +147,10 @@ def test_reprs_are_short(place: Path) -> None:
     every = [artifact, artifact.plan, *artifact.plan.entries]
     assert all(len(repr(each)) < 250 for each in every)
     assert "<td" in artifact._repr_html_() and len(artifact._repr_html_()) < 5000
+    entry = artifact.plan.entries[0]
+    kernel = entry.launches[0]
+    assert kernel.label in entry._repr_html_() and len(entry._repr_html_()) < 9000
+    assert kernel.forms[0] in kernel._repr_html_() and kernel.arguments[0].buffer in kernel._repr_html_()
     artifact.save("mine.lgpt")
     with lispgpt.load("mine.lgpt") as model:
         assert len(repr(model)) < 100 and "vocab 16" in model._repr_html_()

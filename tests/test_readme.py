@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import importlib.util
 import os
 import re
 import shlex
@@ -182,20 +180,9 @@ def test_other_models_are_trained_as_they_are(run: str, steps: int, place: Path)
     assert len(losses) == steps and losses[-1] < losses[0]
 
 
-def test_the_picture_shows_what_the_commands_print(tmp_path: Path) -> None:
-    """Its error and its explanation are today's; the text that a model writes may be another on another CPU."""
-    spec = importlib.util.spec_from_file_location("picture", ROOT / "tools" / "picture.py")
-    assert spec is not None and spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    drawn = (ROOT / "lispgpt" / "reference" / "terminal.svg").read_text(encoding="utf-8")
-    shown = html.unescape(re.sub(r"<[^>]+>", "", drawn)).replace("\xa0", " ")
-    tool.place(tmp_path)
-    for command in tool.COMMANDS:
-        assert command in shown, "python tools/picture.py lispgpt/reference/terminal.svg draws it again"
-    for command in tool.COMMANDS[1:]:
-        for line in tool.printed(command, tmp_path).splitlines():
-            assert line.strip() in shown, f"{line}: tools/picture.py draws it again"
+def test_its_one_picture_is_small() -> None:
+    (picture,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
+    assert (ROOT / picture).stat().st_size < 150_000
 
 
 def test_what_it_names_is_there() -> None:

@@ -17,12 +17,12 @@ _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _INNER = rf'(?:[^()"]|{_QUOTED})*'
 _NESTED = rf"{_INNER}(?:\({_INNER}(?:\({_INNER}(?:\({_INNER}\){_INNER})*\){_INNER})*\){_INNER})*"
 LOCATION = re.compile(rf" loc\(({_NESTED})\)")
-VALUE = re.compile(rf"{_QUOTED}|%[\w$.]+")
+VALUE = re.compile(rf"{_QUOTED}|%[\w$.-]+")
 PREDECESSORS = re.compile(r"\s*// (?:\d+ preds?|no predecessors).*$")
 ALIAS = re.compile(r"^(#[\w]+) = (.*)$")
 USED = re.compile(rf"{_QUOTED}|#(?:map|set)\d*\b")
 SYMBOL = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w$.-]+)')
-HINT = re.compile(r"[A-Za-z_$.][\w$.]*?(?=(?:_\d+)?$)")
+HINT = re.compile(r"[A-Za-z_$.-][\w$.-]*?(?=(?:_\d+)?$)")
 
 
 @dataclass(frozen=True, slots=True)

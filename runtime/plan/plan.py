@@ -95,6 +95,14 @@ class Entry:
     def __repr__(self) -> str:
         return f"<Entry {self.label}: {', '.join(self.inputs)} → {', '.join(self.results)}; {len(self.steps)} steps>"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: its steps, in order."""
+        rows = [
+            (number, step.label, f"{sum(a.nbytes for a in step.arguments):,}") for number, step in enumerate(self.steps)
+        ]
+        title = f"{self.label}: {', '.join(self.inputs)} → {', '.join(self.results)}"
+        return table(title, ("step", "what", "bytes it touches"), rows)
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE, Region
 from lispgpt.base.dtypes import COLLECTIVE_DTYPES
+from lispgpt.base.html import table
 
 LARGEST = 1 << 46
 """Bytes of a buffer: no machine has more."""
@@ -73,6 +74,13 @@ class Launch:
     def label(self) -> str:
         """The kernel, and the form of the program that it begins with: such as "attention_1x12@gpt2.lisp:31"."""
         return f"{self.kernel}@{self.forms[0].rpartition(':')[0]}" if self.forms else self.kernel
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the kernel's size, its forms, and what it reads and writes."""
+        sizes = f"{'x'.join(map(str, self.grid))} blocks of {'x'.join(map(str, self.block))}"
+        about = f"{self.label}: {sizes}, {self.shared_bytes:,} bytes of dynamic shared memory; {', '.join(self.forms)}"
+        rows = [(a.access, a.buffer, f"{a.offset:,}", f"{a.nbytes:,}") for a in self.arguments]
+        return table(about, ("access", "buffer", "from byte", "bytes"), rows)
 
     def facts(self) -> dict[str, Any]:
         """What machine code was made for, which every launch of the kernel has to keep to."""

@@ -70,8 +70,8 @@ export class Drawer {
   /** Who took a kernel: the passes of the stages behind the plan that changed it first. */
   kernel() {
     const { model } = this, name = model.chosen.function, k = model.data.kernels[name], { passes } = model.data;
-    const steps = model.history(name).filter((step) => step.number > 0);
-    const taken = steps.filter((step) => passes[step.number - 1].stage === "schedule");
+    const steps = model.outlines.get(name).filter((step) => step.number > 0);
+    const taken = model.schedulers(name), refusals = model.refusals(name);
     const made = steps[0] && passes[steps[0].number - 1];
     const card = (title, ...inside) => make("div", { class: "card" }, make("h3", {}, title), ...inside);
     const list = (pairs) => make("dl", {}, ...pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").flatMap(([key, value]) => [make("dt", {}, key), make("dd", {}, value)]));
@@ -81,7 +81,7 @@ export class Drawer {
     ]);
     const first = taken.length ? taken[0].number : Infinity;
     const left = [...new Set(passes.filter((pass, i) => pass.stage === "schedule" && i + 1 < first && pass.name.startsWith("schedule")).map((pass) => pass.name))];
-    const cards = [card("Its schedule", why, ...(left.length ? [make("p", { class: "quiet" }, `Asked before, and not for its kind or size: ${left.join(", ")}`)] : []), ...(k?.refused?.length ? [make("p", {}, "Others left it because"), make("ul", {}, ...k.refused.map((each) => make("li", {}, each)))] : []))];
+    const cards = [card("Its schedule", why, ...(left.length ? [make("p", { class: "quiet" }, `Asked before that, without a word: ${left.filter((each) => !refusals.some(([pass]) => pass === each)).join(", ")}`)] : []), ...(refusals.length ? [make("p", {}, "Others said why they do not take it:"), make("ul", {}, ...refusals.map(([pass, reason]) => make("li", {}, make("code", {}, pass), ` ${reason}`)))] : []))];
     if (!k) return cards;
     cards.push(card("What it needs", list([
       ["grid", k.grid.join(" × ")], ["block", k.block.join(" × ")], ["registers of a lane", number(k.back?.registers)],

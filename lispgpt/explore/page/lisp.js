@@ -20,10 +20,10 @@ export class Lisp {
   /** The model's own file that most kernels are made of. */
   first() {
     const { data, kernels, functionLocations } = this.model, counts = data.files.map((file) => file.library ? 0 : 1);
-    for (const name of kernels) functionLocations.get(name).forEach((location) => data.locations[location].forEach((chain) => {
-      const [file] = data.places[this.model.own(chain)];
+    for (const name of kernels) functionLocations.get(name).forEach((location) => {
+      const [chain] = data.locations[location], [file] = chain === undefined ? [-1] : data.places[this.model.own(chain)];
       if (file >= 0 && !data.files[file].library) counts[file]++;
-    }));
+    });
     return counts.indexOf(Math.max(...counts));
   }
 
@@ -115,8 +115,14 @@ export class Lisp {
     if (chosen.form) {
       if (chosen.form.file === this.file) spans.get(chosen.form.start)?.classList.add("lit");
     } else strong.forEach((place) => (first ??= put(place, "lit") || null) ?? put(place, "lit"));
-    if (scrolls && first) first.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (scrolls && first) this.reveal(first);
     this.drawWay();
+  }
+
+  /** Bring a form into sight, and lines' beginnings with it. */
+  reveal(span) {
+    span?.scrollIntoView({ block: "nearest" });
+    this.body.scrollLeft = 0;
   }
 
   drawTabs(lit) {
@@ -140,7 +146,7 @@ export class Lisp {
           const [file, offset] = model.data.places[place];
           if (file < 0) return;
           this.show(file);
-          this.drawn.get(file).spans.get(offset)?.scrollIntoView({ block: "center" });
+          this.reveal(this.drawn.get(file).spans.get(offset));
         },
       }, model.told(place))])));
     if (chains.size > 6) shown.push(make("div", {}, `and ${chains.size - 6} ways more`));

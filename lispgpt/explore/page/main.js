@@ -70,7 +70,7 @@ function step(list, now, by) {
 }
 
 function nextPass(model, by) {
-  const changes = model.history(model.chosen.function).map((each) => each.number);
+  const changes = model.outlines.get(model.chosen.function).map((each) => each.number);
   const now = model.chosen.pass ?? Infinity;
   const found = by > 0 ? changes.find((number) => number > now) : changes.filter((number) => number < now).pop();
   if (found !== undefined) model.choose({ pass: found });

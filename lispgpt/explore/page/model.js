@@ -1,6 +1,6 @@
 // What the page shows and what is chosen in it; columns listen to it.
 
-import { history, machineCode, Numbers } from "explore/unpack.js";
+import { history, machineCode, Numbers, outline } from "explore/unpack.js";
 
 export class Model extends EventTarget {
   constructor(data, streams) {
@@ -13,6 +13,8 @@ export class Model extends EventTarget {
     this.placesOfFile = data.files.map(() => []);
     data.places.forEach(([file, offset], place) => file >= 0 && this.placesOfFile[file].push({ offset, place }));
     this.placesOfFile.forEach((places) => places.sort((a, b) => a.offset - b.offset));
+    this.outlines = new Map(Object.keys(data.functions).map((name) => [name, outline(data, streams, name)]));
+    this.owns = data.chains.map((chain) => this.innermostOwn(chain));
     this.kernels = this.listKernels();
     this.chosen = { function: this.kernels[0], pass: null, chains: null, places: new Set(), locations: null, form: null };
     this.functionLocations = new Map(Object.keys(data.functions).map((name) => [name, this.locationsIn(name)]));
@@ -60,10 +62,28 @@ export class Model extends EventTarget {
   /** The pass to see a function at: the chosen one if it changes the function, else the first that schedules it, else the
    * last that changes it. */
   passFor(name) {
-    const { passes, failure } = this.data, numbers = this.history(name).map((step) => step.number);
+    const { failure } = this.data, numbers = this.outlines.get(name).map((step) => step.number);
     if (failure) return failure.pass;
     if (numbers.includes(this.chosen.pass)) return this.chosen.pass;
-    return numbers.find((number) => number && passes[number - 1].stage === "schedule") ?? numbers[numbers.length - 1];
+    return this.schedulers(name)[0]?.number ?? numbers[numbers.length - 1];
+  }
+
+  /** The steps by which passes have scheduled a function; those that only note on it why they do not are none. */
+  schedulers(name) {
+    const { passes } = this.data;
+    return this.outlines.get(name).filter((step) => step.number && passes[step.number - 1].stage === "schedule" && step.changes > 1);
+  }
+
+  /** What passes have noted on a function of why they left it: [pass, reason]. */
+  refusals(name) {
+    const { passes } = this.data, found = new Map();
+    for (const { number, after } of this.history(name)) {
+      const said = /\brefused = \[((?:"(?:[^"\\]|\\.)*"(?:, )?)*)\]/.exec(after[0]?.pieces.join("") ?? "");
+      for (const [, reason] of (said?.[1] ?? "").matchAll(/"((?:[^"\\]|\\.)*)"/g)) {
+        if (!found.has(reason)) found.set(reason, number ? passes[number - 1].name : "");
+      }
+    }
+    return [...found].map(([reason, pass]) => [pass, reason]);
   }
 
   /** Light up what these chains of places have to do with. */
@@ -109,8 +129,11 @@ export class Model extends EventTarget {
 
   /** The innermost place of a chain that is the model's own. */
   own(chain) {
+    return this.owns[chain];
+  }
+
+  innermostOwn(places) {
     const { data } = this;
-    const places = data.chains[chain];
     return places.find((place) => data.places[place][0] >= 0 && !data.files[data.places[place][0]].library) ?? places[0];
   }
 
@@ -139,14 +162,11 @@ export class Model extends EventTarget {
    * and the function that it was part of before it was one of its own. */
   view() {
     const pass = this.chosen.pass ?? Infinity;
-    for (const name of [this.chosen.function, ...this.ancestors(this.chosen.function)]) {
-      const steps = this.history(name).filter((step) => step.number <= pass && !step.gone);
-      if (steps.length) {
-        const step = steps[steps.length - 1];
-        return { name, step, changes: step.number === pass };
-      }
-    }
-    return null;
+    const own = this.chosen.function, before = (step) => step.number <= pass && !step.gone;
+    const name = this.outlines.get(own).some(before) ? own : this.ancestors(own).find((other) => this.outlines.get(other).some(before));
+    if (!name) return null;
+    const step = this.history(name).filter(before).pop();
+    return { name, step, changes: step.number === pass };
   }
 
   /** The functions of the first version whose lines a function's come from, the one with most of them first. */
@@ -154,7 +174,7 @@ export class Model extends EventTarget {
     const own = this.functionLocations.get(name) ?? new Set();
     const score = (other) => [...this.functionLocations.get(other)].filter((each) => own.has(each)).length;
     return Object.keys(this.data.functions)
-      .filter((other) => other !== name && this.history(other)[0].number === 0)
+      .filter((other) => other !== name && this.outlines.get(other)[0].number === 0)
       .map((other) => [score(other), other])
       .sort((a, b) => b[0] - a[0])
       .map(([, other]) => other);

@@ -16,13 +16,11 @@ export class Passes {
   /** By a pass's number, the lines that it changes of the chosen function and of what that was part of. */
   changes() {
     const { model } = this, found = new Map();
-    const own = model.history(model.chosen.function);
+    const own = model.outlines.get(model.chosen.function);
     const first = own[0].number;
-    for (const step of own) found.set(step.number, step.rows.filter((row) => row.mark !== " ").length);
+    for (const step of own) found.set(step.number, step.changes);
     const parent = first > 0 && model.ancestors(model.chosen.function)[0];
-    if (parent) for (const step of model.history(parent)) {
-      if (step.number < first) found.set(step.number, step.rows.filter((row) => row.mark !== " ").length);
-    }
+    if (parent) for (const step of model.outlines.get(parent)) if (step.number < first) found.set(step.number, step.changes);
     return found;
   }
 

@@ -49,7 +49,7 @@ export class Search {
         const form = file.forms.filter(([from, to]) => from <= at && at < to).pop() ?? [start, start + text.length];
         columns.lisp.show(number);
         model.lightForm(number, ...form);
-        columns.lisp.drawn.get(number).spans.get(form[0])?.scrollIntoView({ block: "center" });
+        columns.lisp.reveal(columns.lisp.drawn.get(number).spans.get(form[0]));
       });
     });
     const { shown, lines } = columns.code;

@@ -112,6 +112,20 @@ export function history(data, streams, name) {
   return steps;
 }
 
+/** What history would say of a function's steps without their lines: {number, gone, changes}. */
+export function outline(data, streams, name) {
+  const runs = new Numbers(streams.runs, data.functions[name][0]), steps = [];
+  for (let left = runs.next(); left > 0; left--) {
+    const head = runs.next(), step = { number: (head - (head % 2)) / 2, gone: head % 2 === 1, changes: 0 };
+    for (let count = runs.next(); count > 0; count--) {
+      const said = runs.next(), what = said % 4;
+      if (what !== KEEP) step.changes += (said - what) / 4;
+    }
+    steps.push(step);
+  }
+  return steps;
+}
+
 const LETTERS = /[A-Za-z%$.+\-:\[_]*$/;
 
 /** The instructions of one function: {text, location}. */
