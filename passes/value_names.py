@@ -39,7 +39,8 @@ VIEW = re.compile(
 NUMBERED = re.compile(r"([%^](?:arg|bb)?)(\d+)|(.+?)_(\d+)", re.DOTALL)
 LONG = 200
 """Characters of a constant that is set aside."""
-NUMBERS = re.compile(rf"{STRING}|\bdense<[^<>]{{{LONG},}}> : (?:tensor|vector)<[\w.]+>")
+NUMBERS = re.compile(rf"{STRING}|^[#!]\w+ = .*$|\bdense<[^<>]{{{LONG},}}> : (?:tensor|vector)<[\w.]+>", re.MULTILINE)
+"""A text in quotes or an alias, which stay, or many numbers."""
 BUFFER = re.compile(rf"^( *memref\.global .*: memref<([\w.]+)(?:, [^>]*)?> = )(dense<[^<>]{{{LONG},}}>)", re.MULTILINE)
 GLOBAL = re.compile(rf"^( *llvm\.mlir\.global .*?@(?:{STRING}|[\w$.-]+)\()({STRING})(?=\))", re.MULTILINE)
 BEHIND, AHEAD = 8, 48
@@ -187,7 +188,7 @@ def _set_aside(text: str) -> str:
     body = text
     if "dense<" in text:
         body = BUFFER.sub(lambda match: match[1] + alias("numbers", f"{match[3]} : tensor<{match[2]}>"), body)
-        body = NUMBERS.sub(lambda match: match[0] if match[0][0] == '"' else alias("numbers", match[0]), body)
+        body = NUMBERS.sub(lambda match: alias("numbers", match[0]) if match[0].startswith("dense") else match[0], body)
     if "llvm.mlir.global" in body:
         body = GLOBAL.sub(lambda m: m[0] if len(m[2]) < LONG else m[1] + alias("text", m[2]), body)
     return "".join(f"{name} = {content}\n" for content, name in known.items()) + body

@@ -10,6 +10,7 @@ LINES = {
     "lispgpt compile": "examples/classifier.lisp -o classifier.lgpt",
     "lispgpt explore": "examples/classifier.lisp -o classifier.html",
     "lispgpt opt": "dumps/00-input.mlir -o lowered.mlir",
+    "lispgpt diff": "dumps/00-input.mlir dumps/06-cse.mlir",
     "lispgpt targets": "",
     "lispgpt sign": "classifier.lgpt --key mine.pem",
     "lispgpt train": "examples/gpt2_train.lisp --data examples/texts --preset tiny --vocab-size 300 --run runs/austen "
