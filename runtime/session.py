@@ -32,6 +32,7 @@ from lispgpt.runtime.plan.reports import ASSERT, PRINT, span_of
 from lispgpt.runtime.plan.steps import Collective, Launch
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
+from lispgpt.runtime.timeline import watch
 from lispgpt.runtime.variants import check_inputs, variant
 from lispgpt.runtime.weights import check_unused
 
@@ -51,6 +52,7 @@ class Session:
     def __init__(
         self, artifact: Artifact, device: Device, checkpoint: Checkpoint, engine: Engine | None = None
     ) -> None:
+        watch(device, engine)
         self.artifact, self.device, self.checkpoint, self.engine = artifact, device, checkpoint, engine
         check_unused(checkpoint, artifact.folder, artifact.weights)
         self.config: Mapping[str, Any] = artifact.config

@@ -11,6 +11,7 @@ LINES = {
     "lispgpt explore": "examples/classifier.lisp -o classifier.html",
     "lispgpt opt": "dumps/00-input.mlir -o lowered.mlir",
     "lispgpt diff": "dumps/00-input.mlir dumps/06-cse.mlir",
+    "lispgpt trace": "timeline.json -o trace.json",
     "lispgpt targets": "",
     "lispgpt sign": "classifier.lgpt --key mine.pem",
     "lispgpt train": "examples/gpt2_train.lisp --data examples/texts --preset tiny --vocab-size 300 --run runs/austen "
@@ -48,6 +49,7 @@ VALUES = {
     "--shape": "batch=2",
     "--batch": "2",
     "--dump-dir": "dumps",
+    "--timeline": "timeline.json",
     "--print-ir-after": "plan-arena",
     "--tokenizer": "examples/models/austen/tokenizer.json",
     "--prompt": "'My dear'",

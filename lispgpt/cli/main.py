@@ -33,6 +33,7 @@ COMMANDS = {
     "pull": ("lispgpt.cli.pull", "pull", "Fetch models from the Hugging Face hub."),
     "compile": ("lispgpt.cli.compile", "compile_", "Compile a program to an artifact, or show a stage of it."),
     "opt": ("lispgpt.cli.opt", "opt", "Run passes on a file of MLIR, such as a dump."),
+    "trace": ("lispgpt.cli.trace", "trace", "Put time lines of runs in one file for Perfetto."),
     "diff": ("lispgpt.cli.diff", "diff", "Show what is different between two dumps or two artifacts."),
     "explore": ("lispgpt.cli.explore", "explore", "Write a page from a program's lines to machine code."),
     "targets": ("lispgpt.cli.targets", "targets", "Say what can compile and run here, and what would help."),

@@ -36,6 +36,7 @@ from lispgpt.cli.options import (
 from lispgpt.cli.prompts import Prompts, prompt_options
 from lispgpt.cli.sections import Sectioned
 from lispgpt.cli.terminal import say
+from lispgpt.cli.trace import TIMELINE_OPTION
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
 from lispgpt.compiler.folders import Given, find_given
@@ -47,10 +48,23 @@ from lispgpt.runtime import tokenizers
 from lispgpt.runtime.decoding import DRAWN
 from lispgpt.runtime.devices import wake_driver
 from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.timeline import recording
 
 MOST_THREADS = 4096
 
-OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "first_nan", "trace")
+OF_MODELS = (
+    *OF_TEXTS,
+    "checkpoint",
+    "batch",
+    "shapes",
+    "format_",
+    "inputs",
+    "output",
+    "check",
+    "first_nan",
+    "timeline",
+    "trace",
+)
 """Options that a program with a `main` has no use for."""
 
 OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", *WATCHING)
@@ -80,6 +94,7 @@ OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", *WATCHING)
 @click.option("--output", type=PATH, help="Where its results go: FILE.npz, or FILE.npy for one (default: printed).")
 @click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")
 @FIRST_NAN
+@TIMELINE_OPTION
 @click.option("--trace", default="", metavar="KERNEL", help="Print a kernel's instructions (on an emulated GPU).")
 @click.option("--trust", is_flag=True, help="Run an artifact from elsewhere: it is code, with your rights.")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
@@ -127,7 +142,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         "observer": observer,
         "device": options["target"],
     }
-    with Model(source, given.checkpoint, tokenizer, **chosen) as model:
+    with recording(options["timeline"]), Model(source, given.checkpoint, tokenizer, **chosen) as model:
         if not generates:
             results = model.run(options["entry"], **read_inputs(options["inputs"]))
             write_results(results, options["output"], options["format_"] == "json")

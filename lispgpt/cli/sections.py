@@ -12,7 +12,7 @@ SECTIONS = {
     ),
     "The model": ("checkpoint", "adapter", "tokenizer_path", "settings", "context", "batch", "trust"),
     "The machine": ("target", "threads", "precision", "devices", "engine", "patience"),
-    "What is printed": ("format_", "stats", "profile", "logprobs"),
+    "What is printed": ("format_", "stats", "profile", "timeline", "logprobs"),
     "One entry": ("entry", "inputs", "output", "check", "first_nan", "shapes"),
     "Compiling": (
         "pipeline",

@@ -19,7 +19,9 @@ from lispgpt.cli.options import FIRST_NAN, PATH, guarded, parse_settings, togeth
 from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import say
+from lispgpt.cli.trace import TIMELINE_OPTION
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.timeline import recording
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import RUN
 from lispgpt.runtime.training.trainer import Trainer
@@ -83,6 +85,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @device_options
 @click.option("--shard-optimizer", is_flag=True, help="Have each device keep its part of the optimizer's states alone.")
 @click.option("--profile", is_flag=True, help="Print each kernel's time in a step, and its floor, at the end.")
+@TIMELINE_OPTION
 @FIRST_NAN
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
@@ -114,7 +117,8 @@ def train(ctx: click.Context, program: Path | None, run: Path | None, resume: bo
     given |= {name: options[name] for name in ("devices", "patience") if options[name] is not None}
     given |= {"cache": None if options["no_cache"] else cache_folder(ctx.obj["environment"])}
     given |= {"profile": _profile if options["profile"] else None}
-    with together(ctx.obj["environment"], options["patience"]) as peers, Progress() as progress:
+    watched = recording(options["timeline"])
+    with watched, together(ctx.obj["environment"], options["patience"]) as peers, Progress() as progress:
         given |= {"peers": peers, "watcher": progress if peers is None or peers.place.rank == 0 else None}
         outcome = train_program(program, run=run, resume=resume, settings=settings, **given)
     if outcome.interrupted and (peers is None or peers.place.rank == 0):

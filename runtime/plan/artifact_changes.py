@@ -9,6 +9,7 @@ from typing import Any
 
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Launch
 from lispgpt.runtime.plan.work import Work
 
 
@@ -70,8 +71,11 @@ def _value(value: Any) -> str:
 def _steps(entry: Entry | None) -> list[str]:
     if entry is None:
         return []
-    launches = {id(launch): f" grid={_value(list(launch.grid))} block={_value(list(launch.block))}" for launch in entry.first_launches}
-    return [f"{step.label}{launches.get(id(step), '')}" for step in entry.steps]
+    return [f"{step.label}{_extent(step) if isinstance(step, Launch) else ''}" for step in entry.steps]
+
+
+def _extent(launch: Launch) -> str:
+    return f" grid={_value(list(launch.grid))} block={_value(list(launch.block))}"
 
 
 def _costs(artifact: Artifact) -> list[str]:
