@@ -90,6 +90,14 @@ def test_an_emulated_gpu_is_predicted_as_a_whole_and_by_its_kernels(tmp_path: Pa
     assert "datasheet of Ryzen AI Max+ 395" in done.out and "guesses" in done.out
 
 
+@pytest.mark.slow
+def test_whose_tokens_nobody_has_checked_is_said(tmp_path: Path, call: Call) -> None:
+    checkpoint = make_checkpoint(tmp_path / "tiny.bin", 1, layers=1, heads=2, context=64)
+    options = ["--checkpoint", checkpoint, "--rounds", 1, "--at", 2, "--prompt", 2, "--no-processes", "--no-peers"]
+    done = call("bench", PROGRAM, *options, "--target", "emulated:gfx1151")
+    assert done.code == 0 and "nobody has checked the tokens of what was measured: lispgpt check" in done.out, done
+
+
 def test_a_wrong_target_is_one_clear_message(tmp_path: Path, call: Call) -> None:
     checkpoint = make_checkpoint(tmp_path / "tiny.bin", 1, layers=1, heads=2, context=32)
     done = call("bench", PROGRAM, "--checkpoint", checkpoint, "--target", "rocm:gfx000")
