@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from lispgpt.base import scratch
 from lispgpt.base.bugs import cause
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.observer import Observer
 from lispgpt.base.source import Span
 from lispgpt.ir.diagnostics import Diagnostics, mlir_message, run_passes
 from lispgpt.ir.mlir import ir, passmanager
@@ -26,7 +27,6 @@ from lispgpt.passes.base import find_pass, make_pass
 from lispgpt.passes.culprit import culprit
 from lispgpt.passes.effects import refuse_effects
 from lispgpt.passes.library import NO_SCHEDULES, Library
-from lispgpt.passes.observer import Observer
 from lispgpt.passes.states import State
 from lispgpt.passes.targets import Target
 from lispgpt.passes.value_names import Names

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lispgpt.base.observer import Observer
 from lispgpt.passes.dumps import make_folder, write_dump
 from lispgpt.passes.kernel_texts import KernelTexts
-from lispgpt.passes.observer import Observer
 from lispgpt.passes.text_changes import changes, summary
 from lispgpt.passes.value_names import Names
 

@@ -12,11 +12,11 @@ import click
 
 from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
 from lispgpt.base.errors import UserError
+from lispgpt.base.observer import Observer
 from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import launched
 from lispgpt.cli.terminal import say
-from lispgpt.passes.observer import Observer
 from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
 

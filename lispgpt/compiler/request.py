@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base.observer import Observer
 from lispgpt.base.precisions import EXACT
-from lispgpt.passes.observer import Observer
 
 __all__ = ["PROMPTS", "Observer", "Request", "prompt_size"]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.base.observer import Observer
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.values import Closure
 from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
@@ -18,7 +19,6 @@ from lispgpt.language.schedules import KERNELS, read_schedules
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
-from lispgpt.passes.observer import Observer
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box

@@ -41,7 +41,7 @@ class Recording:
     _text: str = ""
 
     def watch(self, module: ir.Module, call: PassCall | None, seconds: float) -> None:
-        """What the runner of passes tells: see `lispgpt.passes.observer.Observer`."""
+        """What the runner of passes tells: see `lispgpt.base.observer.Observer`."""
         if call is not None:
             self.seconds.append(seconds)
         text = module.operation.get_asm(assume_verified=True, enable_debug_info=True)

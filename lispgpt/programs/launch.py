@@ -12,11 +12,11 @@ from typing import Any
 from lispgpt.base.child import Outcome, Reporter, compiled, run_in_child
 from lispgpt.base.errors import UserError
 from lispgpt.base.machine import ended_from_outside
+from lispgpt.base.observer import Observer
 from lispgpt.base.source import Source, Span
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import ir
 from lispgpt.language.forms.compilation import Compilation
-from lispgpt.passes.observer import Observer
 from lispgpt.passes.pipeline import PassCall, Pipeline, Runner
 from lispgpt.passes.targets import Gpu, Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
