@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lispgpt.base import scratch
 from lispgpt.passes.targets.binary import find_ptxas
@@ -61,6 +63,7 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
     microseconds that these take at the rates of the part that the first line names.  Kernels that run generic, or in
     order by one thread, have a line that says why, and those that are written by tiles one that names the schedule.
+    Products have one with all of their schedules, by modelled times, the least of which is taken.
     """
     facts, rates = kernel_facts(assembly), artifact.rates
     launches: dict[str, tuple[Launch, Entry]] = {}
@@ -83,8 +86,8 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
 
 
 def _general_lines(artifact: Artifact) -> list[str]:
-    """A line for each kernel that no special schedule took, with what they said about it, and for each that is written
-    by tiles."""
+    """A line for each kernel that no special schedule took, with what they said about it, for each that is written by
+    tiles, and for each that was chosen for."""
     lines = []
     for name, facts in artifact.kernels.items():
         if "schedule" in facts:
@@ -92,7 +95,18 @@ def _general_lines(artifact: Artifact) -> list[str]:
             lines.append(f"{name} runs {facts['schedule']}: {reasons}")
         if "tiles" in facts:
             lines.append(f"{name} is written by the schedule {facts['tiles']}")
+        if "offers" in facts:
+            said = "; ".join(_offer(offer, facts.get("chosen")) for offer in facts["offers"])
+            lines.append(f"{name} could be by: {said}")
     return lines
+
+
+def _offer(offer: Mapping[str, Any], chosen: str | None) -> str:
+    """A schedule, and the modelled time or why it leaves the kernel."""
+    name = offer["schedule"]
+    if "us" not in offer:
+        return f"{name} leaves it ({offer['refused']})"
+    return f"{name} {offer['us']:.1f} us{' (taken)' if name == chosen else ''}"
 
 
 def _justify(cell: str, width: int, column: int) -> str:

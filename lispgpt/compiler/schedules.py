@@ -27,8 +27,8 @@ from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.row_reductions import row_reductions
 from lispgpt.passes.tile.types import SUBGROUP, WARPGROUP, RegisterTile, SharedTile
 
-CHOOSES = "choose-tiles"
-"""The pass that is given schedules."""
+CHOOSES, COMPARES = "choose-tiles", "choose"
+"""The passes that are given schedules."""
 
 
 def runner_for(
@@ -47,10 +47,10 @@ def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
 
 def _library(target: Target, files: Sequence[Path], own: Sequence[ScheduleForm], pipeline: Pipeline) -> Library:
     """Needs an active ir.Context."""
-    calls = [dict(call.options) for call in pipeline.calls if call.name == CHOOSES]
+    calls = [call for call in pipeline.calls if call.name in (CHOOSES, COMPARES)]
     if not calls:
         return NO_SCHEDULES
-    used = any(options.get("use") for options in calls)
+    used = any(call.name == COMPARES or dict(call.options).get("use") for call in calls)
     common = [one for path in sorted(KERNELS.glob("*.lisp")) for one in _read(path, target)] if used else []
     mine = [*map(_schedule, own), *(one for path in files for one in _read(path, target))]
     return Library(tuple(mine), tuple(common))

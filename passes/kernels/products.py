@@ -19,6 +19,9 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.recognise.product_layout import ProductLayout
 
+CHOSEN = "chosen"
+"""A kernel's attribute: the name of the schedule that is to take it."""
+
 CLOSEST = 3
 """The locality of what is read soon and often."""
 
@@ -189,16 +192,26 @@ class Product:
 
 
 def unscheduled_products(
-    module: ir.Module, is_known: Callable[[ir.Operation, ir.Value], bool] = lambda kernel, tensor: False
+    module: ir.Module,
+    is_known: Callable[[ir.Operation, ir.Value], bool] = lambda kernel, tensor: False,
+    schedule: str = "",
 ) -> Iterator[tuple[ir.Operation, Product]]:
     """The kernels that are products, and that no schedule has taken yet, with what recognise-products has found.
 
     is_known: whether the schedule can make a kernel's result that is not computed from the product point by point.
+    schedule: its name: kernels for which another one has been chosen are left out.
     """
     for kernel in unscheduled_kernels(module, "contraction"):
+        if "tile" in kernel.attributes or (schedule and not is_for(kernel, schedule)):
+            continue
         product = _product_in(kernel, is_known)
         if product is not None:
             yield kernel, product
+
+
+def is_for(kernel: ir.Operation, schedule: str) -> bool:
+    """Whether a kernel is one for a schedule: it, or none, has been chosen."""
+    return CHOSEN not in kernel.attributes or ir.StringAttr(kernel.attributes[CHOSEN]).value == schedule
 
 
 def has_place_in(product: ir.Operation, tensor: ir.Value) -> bool:

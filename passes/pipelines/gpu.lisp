@@ -28,7 +28,9 @@
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)
     (pass schedule-gpu-rows)
+    (pass choose)                     ; of all schedules of products that which should take least time
     (pass schedule-gpu-skinny-products)
+    (pass choose-tiles {:use "skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)
@@ -42,7 +44,9 @@
     (pass divide-kernels)             ; what none of them took, op by op
     (pass recognise-products)
     (pass schedule-gpu-rows)
+    (pass choose)                     ; of all schedules of products that which should take least time
     (pass schedule-gpu-skinny-products)
+    (pass choose-tiles {:use "skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)

@@ -128,9 +128,22 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
         facts["permission"] = ir.StringAttr(kernel.attributes["permission"]).value
     if "schedule" in kernel.attributes:
         facts |= {"schedule": ir.StringAttr(kernel.attributes["schedule"]).value, "refused": refusals(kernel)}
+    if "offers" in kernel.attributes:
+        facts["offers"] = [_offer(one) for one in kernel.attributes["offers"]]
+    if "chosen" in kernel.attributes:
+        facts["chosen"] = ir.StringAttr(kernel.attributes["chosen"]).value
     if "tiles" in kernel.attributes:
         facts["tiles"] = ir.StringAttr(kernel.attributes["tiles"]).value
     return facts
+
+
+def _offer(offer: ir.DictAttr) -> dict[str, Any]:
+    """{schedule, us} of one that would take it, with the time that it should need; {schedule, refused} of another."""
+    known = {one.name: one.attr for one in offer}
+    found: dict[str, Any] = {"schedule": ir.StringAttr(known["schedule"]).value}
+    if "nanoseconds" in known:
+        return {**found, "us": ir.IntegerAttr(known["nanoseconds"]).value / 1000}
+    return {**found, "refused": ir.StringAttr(known["refused"]).value}
 
 
 def _uses_matrices(kernel: ir.Operation) -> bool:

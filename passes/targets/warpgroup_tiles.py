@@ -11,6 +11,9 @@ from lispgpt.passes.targets.shared_steps import SharedSteps, shared_steps
 PARTS = 2
 """bf16 numbers that each f32 element of the left operand is: two keep about 16 bits."""
 
+CLOCK = 1.755e9
+"""Clocks a second of an H200 while all of its matrix units are busy, as `cost` counts them."""
+
 MOST_STAGES, ENOUGH_STAGES, FEWEST_STAGES = 8, 5, 3
 """Of k that a block holds at once: more bring nothing; with fewer, multiplying waits for what is brought now and then;
 and with fewer than these it always does."""

@@ -82,9 +82,8 @@ class Loads:
 
     def begin(self, ahead: int = 1) -> list[ir.Value]:
         """Put the first number's boxes, and load so many numbers' behind it."""
-        first, *others = [self.load(number) for number in range(ahead + 1)]
-        self.put(first, 0)
-        return [one for number in others for one in number]
+        self.put(self.load(0), 0)
+        return [one for number in range(1, ahead + 1) for one in self.load(number)]
 
     def load(self, number: Index) -> list[ir.Value]:
         found = []

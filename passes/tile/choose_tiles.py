@@ -18,7 +18,7 @@ from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import refusable
-from lispgpt.passes.kernels.products import Product, unscheduled_products
+from lispgpt.passes.kernels.products import Product, is_for, unscheduled_products
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
 from lispgpt.passes.targets import Gpu
@@ -45,7 +45,9 @@ class ChooseTiles(Pass):
             return
         for kernel, product in unscheduled_products(module):
             for schedule in schedules:
-                if self._write(schedule, kernel, product, target):
+                if (schedule in library.own or is_for(kernel, schedule.name)) and self._write(
+                    schedule, kernel, product, target
+                ):
                     break
 
     def _used(self, library: Library) -> list[Schedule]:

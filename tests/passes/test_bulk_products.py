@@ -18,7 +18,7 @@ from lispgpt.passes.schedule.warpgroups import block_tiles
 from lispgpt.passes.targets import GPU_CHIPS, shared_steps, warpgroup_tiles
 from lispgpt.runtime.plan.artifact import Artifact
 
-PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
+PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text().replace("(pass choose) ", "")
 SHAPES = {
     "x": "[300 328] bf16", "f": "[300 328]", "w": "[200 328] bf16", "v": "[328 200] bf16", "dy": "[300 200] bf16",
     "b": "[200]", "r": "[300 200]", "dz": "[1100 200] bf16", "z": "[1100 328] bf16",

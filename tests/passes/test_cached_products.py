@@ -66,7 +66,9 @@ def compiled(
     sizes = [{"batch": batch, "positions": positions}]
     pipeline = folder / "mine.lisp"
     scheduled = f"schedule-gpu-warpgroups {{{options}}})"
-    pipeline.write_text(PIPELINE.read_text().replace("schedule-gpu-warpgroups)", scheduled))
+    pipeline.write_text(
+        PIPELINE.read_text().replace("(pass choose) ", "").replace("schedule-gpu-warpgroups)", scheduled)
+    )
     return compile_text(
         program, folder, target="cuda:sm_90a", sizes=sizes, batch=batch, precision=precision, pipeline=pipeline
     )

@@ -30,7 +30,11 @@ NORMS = {"layer": "layer-norm y gamma beta 1e-2", "root mean square": "rms-norm 
 def model(folder: Path, norm: str, rows: int, width: int, inner: int, outputs: int, options: str = "",
           deferred: str = ":most-rows 4096", **request: object) -> Artifact:  # fmt: skip
     pipeline = folder / "mine.lisp"
-    text = PIPELINE.read_text().replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})")
+    text = (
+        PIPELINE.read_text()
+        .replace("(pass choose) ", "")
+        .replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})")
+    )
     pipeline.write_text(text.replace("defer-norms)", f"defer-norms {{{deferred}}})"))
     sizes = {"rows": rows, "width": width, "inner": inner, "outputs": outputs, "norm": NORMS[norm]}
     return compile_text(MODEL.format(**sizes), folder, target="cuda:sm_90a", pipeline=pipeline, **request)
@@ -112,7 +116,9 @@ def test_errors_are_those_of_rows_that_are_not_centred(tmp_path: Path, far: floa
 )
 def test_other_norms_stay_as_they_are(tmp_path: Path, rows: int, norm: str, deferred: str) -> None:
     pipeline = tmp_path / "mine.lisp"
-    pipeline.write_text(PIPELINE.read_text().replace("defer-norms)", f"defer-norms {{{deferred}}})"))
+    pipeline.write_text(
+        PIPELINE.read_text().replace("(pass choose) ", "").replace("defer-norms)", f"defer-norms {{{deferred}}})")
+    )
     text = MODEL.format(rows=rows, width=128, inner=64, outputs=72, norm=norm)
     artifact = compile_text(text, tmp_path, target="cuda:sm_90a", pipeline=pipeline)
     assert artifact.plan.making is None and len(kernels_of_rows(artifact, rows)) > 1

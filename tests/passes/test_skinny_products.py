@@ -19,7 +19,7 @@ from lispgpt.passes.targets import GPU_CHIPS, find_target
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.plan.artifact import Artifact
 
-PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
+PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text().replace("(pass choose) ", "")
 NORM = "(layer-norm x g c 1e-5)"
 
 

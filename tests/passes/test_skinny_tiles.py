@@ -15,6 +15,7 @@ from emulated_cuda.entries import run
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.checkpoints.blocks import widened
 
@@ -73,7 +74,10 @@ def values_of(rng: np.random.Generator, sizes: tuple[int, int, int], dtypes: tup
     return stored, {name: np.asarray(values, np.float64) for name, values in exact.items()}
 
 
-def check(chip: str, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], folder: Path) -> None:
+def made(
+    folder: Path, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], chip: str, choice: str = CHOICE
+) -> tuple[Request, dict[str, np.ndarray], np.ndarray]:
+    """The program's request, what its weights are in memory, and its result in float64."""
     rows, outputs, inner = sizes
     text, reference = FORMS[form]
     stored, exact = values_of(seeded.rng(), sizes, dtypes)
@@ -84,16 +88,23 @@ def check(chip: str, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, 
     (folder / "p.lisp").write_text(
         f"(require nn)(config context 1)(weights {weights})(entry out [tokens positions] {text})"
     )
-    (folder / "pipe.lisp").write_text(pipeline_path("gpu").read_text().replace("(pass choose-tiles)", CHOICE, 1))
-    artifact, _ = compile_request(Request(folder / "p.lisp", chip, pipeline=folder / "pipe.lisp"), Observer())
-    (entry,) = artifact.plan.entries
-    assert [artifact.kernels[launch.kernel].get("tiles") for launch in entry.launches][-1] == "skinny"
-    given = {name: stored[name] for name in used}
-    found = run(artifact, entry, given) if chip.startswith("cuda") else Emulation(artifact, given).run(entry)
-    expected = reference(exact)
-    what = (chip, form, sizes, dtypes)
+    (folder / "pipe.lisp").write_text(pipeline_path("gpu").read_text().replace("(pass choose-tiles)", choice, 1))
+    request = Request(folder / "p.lisp", chip, pipeline=folder / "pipe.lisp")
+    return request, {name: stored[name] for name in used}, reference(exact)
+
+
+def agrees(found: np.ndarray, expected: np.ndarray, what: object) -> None:
     assert np.isfinite(found).all(), what
     assert np.linalg.norm(found.reshape(expected.shape) - expected) <= 3e-5 * np.linalg.norm(expected), what
+
+
+def check(chip: str, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], folder: Path) -> None:
+    request, given, expected = made(folder, form, sizes, dtypes, chip)
+    artifact, _ = compile_request(request, Observer())
+    (entry,) = artifact.plan.entries
+    assert [artifact.kernels[launch.kernel].get("tiles") for launch in entry.launches][-1] == "skinny"
+    found = run(artifact, entry, given) if chip.startswith("cuda") else Emulation(artifact, given).run(entry)
+    agrees(found, expected, (chip, form, sizes, dtypes))
 
 
 @pytest.mark.parametrize("kind", ["bf16", "f32", *BLOCK_DTYPES])
@@ -102,7 +113,7 @@ def test_few_rows_of_every_kind_of_weights(chip: str, kind: str, tmp_path: Path)
     """Rows, weights' rows and sums that fill no tile."""
     rng = seeded.rng()
     inner = int(rng.integers(1, 7)) * max(32, find_dtype(kind).block)
-    sizes = int(rng.integers(2, 20)), int(rng.integers(16, 120)), inner
+    sizes = int(rng.integers(2, 17)), int(rng.integers(16, 120)), inner
     check(chip, str(rng.choice(list(FORMS))), sizes, (str(rng.choice(["f32", "f32", "bf16"])), kind), tmp_path)
 
 
@@ -112,3 +123,23 @@ def test_rows_of_every_form(chip: str, form: str, tmp_path: Path) -> None:
     rng = seeded.rng()
     sizes = int(rng.integers(2, 17)), int(rng.integers(16, 100)), 32 * int(rng.integers(3, 40))
     check(chip, form, sizes, ("f32", "bf16"), tmp_path)
+
+
+def test_schedules_are_chosen_by_time_and_say_so(tmp_path: Path) -> None:
+    """Every schedule says what it would take, or why it takes no part; none is first by its place in a pipeline."""
+    request, _, _ = made(tmp_path, "plain", (8, 8192, 2048), ("f32", "int8"), "cuda:sm_90a", "(pass choose-tiles)")
+    artifact, _ = compile_request(request, Observer())
+    (facts,) = artifact.kernels.values()
+    offers = {offer["schedule"]: offer for offer in facts["offers"]}
+    times = {name: offer["us"] for name, offer in offers.items() if "us" in offer}
+    assert facts["chosen"] == facts["tiles"] == "skinny" == min(times, key=times.__getitem__) and len(times) > 2
+    assert "boxes" in offers["schedule-gpu-warpgroups"]["refused"]
+    table = kernel_table(artifact, "")
+    assert f"skinny {times['skinny']:.1f} us (taken)" in table and "schedule-gpu-warpgroups leaves it" in table
+    text = pipeline_path("gpu").read_text()
+    lines = ['    (pass choose-tiles {:use "skinny" :copies "async"})\n', "    (pass schedule-gpu-warpgroups)\n"]
+    turned = text.replace("".join(lines), "".join(reversed(lines)))
+    assert turned != text
+    (tmp_path / "pipe.lisp").write_text(turned)
+    again, _ = compile_request(request, Observer())
+    assert again.code == artifact.code

@@ -13,7 +13,7 @@ from emulated_cuda.entries import run
 from lispgpt.compiler.driver import Observer, compile_request
 from lispgpt.passes.targets import GPU_CHIPS
 
-from .test_skinny_products import check, made
+from .test_skinny_tiles import agrees, made
 
 pytestmark = pytest.mark.drawn
 
@@ -25,10 +25,10 @@ def test_blocks_loop_over_split_rows(target: str, inner: int, tmp_path: Path, mo
     kind, _, chip = target.partition(":")
     monkeypatch.setitem(GPU_CHIPS[kind], chip, replace(GPU_CHIPS[kind][chip], cores=1))
     outputs = int(seeded.rng().integers(100, 140))
-    request, values, expected = made(tmp_path, "of a norm", (1, outputs, inner), ("f32", "bf16"), target, "")
+    request, values, expected = made(tmp_path, "of an rms norm", (1, outputs, inner), ("f32", "bf16"), target)
     artifact, _ = compile_request(request, Observer())
     entry = artifact.plan.entries[0]
     launch = next(step for step in entry.launches if step.kernel.startswith("contraction"))
     assert launch.grid[0] == 3, "blocks loop"
     found = run(artifact, entry, values) if kind == "cuda" else Emulation(artifact, values).run(entry)
-    check(found, expected, (target, inner, outputs))
+    agrees(found, expected, (target, inner, outputs))

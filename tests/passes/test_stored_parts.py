@@ -35,7 +35,9 @@ ATTENTION = """
 def chain(folder: Path, rows: int, hidden: int, outputs: int, second: str = "bf16", options: str = "") -> Artifact:
     pipeline = folder / "mine.lisp"
     scheduled = f"schedule-gpu-warpgroups {{{options}}})"
-    pipeline.write_text(PIPELINE.read_text().replace("schedule-gpu-warpgroups)", scheduled))
+    pipeline.write_text(
+        PIPELINE.read_text().replace("(pass choose) ", "").replace("schedule-gpu-warpgroups)", scheduled)
+    )
     text = CHAIN.format(rows=rows, hidden=hidden, outputs=outputs, second=second)
     return compile_text(text, folder, target="cuda:sm_90a", pipeline=pipeline)
 

@@ -27,7 +27,7 @@ def made(folder: Path, outputs: int, target: str = "cuda:sm_90a", batch: int = 7
     path = folder / "product.lisp"
     path.write_text(PROGRAM.format(outputs=outputs))
     pipeline = folder / "mine.lisp"
-    text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
+    text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text().replace("(pass choose) ", "")
     pipeline.write_text(text.replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})"))
     return Request(path, target, pipeline=pipeline, batch=batch)
 

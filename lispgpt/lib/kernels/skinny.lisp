@@ -48,7 +48,7 @@
 
 (schedule skinny [kernel]
   {:takes (let [p (tile.packed (tile.transposed kernel))]
-            (and (> (tile.columns p) 1) (<= (tile.columns p) 64) (>= (tile.rows p) 16)
+            (and (> (tile.columns p) 1) (<= (tile.columns p) (if (= (tile.block (tile.left p)) 1) 16 64)) (>= (tile.rows p) 16)
                  (tile.memory? (tile.left p)) (tile.brought? (tile.right p))
                  (not (= (best p) nil))))}
   (let [p (tile.packed (tile.transposed kernel))

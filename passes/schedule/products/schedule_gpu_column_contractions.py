@@ -23,8 +23,9 @@ from lispgpt.passes.kernels.epilogue import store_results
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.products import Product, as_skinny, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.refusal import note_refusal
+from lispgpt.passes.kernels.refusal import Refused, note_refusal
 from lispgpt.passes.kernels.team import Team, tree
+from lispgpt.passes.schedule.products.vector_time import UNPACKING, nbytes, vector_seconds
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
@@ -44,12 +45,24 @@ class ScheduleGpuColumnContractions(Pass):
     staged_bytes: int = 16384
 
     def run(self, module: ir.Module, target: Gpu) -> None:
-        for kernel, found in unscheduled_products(module):
+        for kernel, found in unscheduled_products(module, schedule=self.name):
             product = as_skinny(found)
             if product.right.reduces():
                 note_refusal(kernel, "both operands of a product are made by reductions")
             else:
                 _ColumnProduct(kernel, product, target, self).emit()
+
+    def time_of(self, kernel: ir.Operation, found: Product, target: Gpu) -> float:
+        """Seconds that it should take of a product; Refused where it leaves that to others."""
+        product = as_skinny(found)
+        if product.right.reduces():
+            raise Refused("both operands of a product are made by reductions")
+        emitted = _ColumnProduct(kernel, product, target, self)
+        passes, weights = product.rows // emitted.rows, nbytes(product.right.tensor)
+        apart = SECTOR // b.item_bytes(product.right.tensor.type) if emitted.width == 1 else 1
+        elements = product.batches * product.columns * product.inner
+        computed = UNPACKING * passes * elements if product.right.is_computed() else 0
+        return vector_seconds(product, weights, passes * apart, computed, target)
 
 
 class _ColumnProduct:

@@ -31,6 +31,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
 from lispgpt.passes.kernels.views import depends_only_on
+from lispgpt.passes.schedule.products.vector_time import UNPACKING, nbytes, vector_seconds
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
@@ -56,11 +57,22 @@ class ScheduleGpuContractions(Pass):
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         constant = constant_arguments(module)
-        for kernel, found in unscheduled_products(module):
+        for kernel, found in unscheduled_products(module, schedule=self.name):
             product = as_skinny(found)
             if product.right.along_outer == 1 and not product.right.reduces():
                 with refusable(kernel):
                     _RowProduct(kernel, product, constant(kernel), target, self).emit()
+
+    def time_of(self, kernel: ir.Operation, found: Product, target: Gpu) -> float:
+        """Seconds that it should take of a product; Refused where it leaves that to others."""
+        product = as_skinny(found)
+        if product.right.along_outer > 1 or product.right.reduces():
+            raise Refused("the larger operand does not have k innermost")
+        emitted = _RowProduct(kernel, product, set(), target, self)
+        blocks, passes = emitted.blocks, product.rows // emitted.rows
+        weights = nbytes(blocks.blocks if blocks is not None else product.right.tensor)
+        unpacked = 0 if blocks is None else UNPACKING * passes * product.batches * product.columns * product.inner
+        return vector_seconds(product, weights, passes, unpacked, target)
 
 
 class _RowProduct:

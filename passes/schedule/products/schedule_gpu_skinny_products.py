@@ -26,8 +26,10 @@ from lispgpt.passes.kernels.products import Product, as_skinny, unscheduled_prod
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.schedule.products.skinny_division import Division, Share
 from lispgpt.passes.schedule.products.skinny_products import SkinnyProduct
+from lispgpt.passes.schedule.products.vector_time import nbytes
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.cost import REACHED
 
 MOST_VECTORS = 24
 """Of w that a lane loads at once."""
@@ -36,6 +38,13 @@ MOST_KEPT = 16
 
 OTHERS = 28
 """Registers of a lane beside sums and operands: the most seen where kernels of many lengths just do not spill."""
+
+START, NORM = 0.4e-6, 9.5e-6
+"""Seconds of a launch that nothing overlaps with, and of a block that computes a norm's rows."""
+
+LOOPS, CACHE = 1.9, 1.5
+"""By how much blocks that loop take longer than the weights' bytes do, and how fast all that blocks read comes from the
+cache that cores share, by the memory's rate."""
 
 TILES = (1, 2, 4)
 """Of matrix instructions along w's rows that a block may take."""
@@ -62,12 +71,27 @@ class ScheduleGpuSkinnyProducts(Pass):
         if target.matrix is None:
             return
         constant = constant_arguments(module)
-        for kernel, found in unscheduled_products(module):
+        for kernel, found in unscheduled_products(module, schedule=self.name):
             product = as_skinny(found)
             if self.least_rows <= product.rows <= self.most_rows and _fits(product, target):
                 with refusable(kernel):
                     division = _division(product, target, self)
                     SkinnyProduct(kernel, product, constant(kernel), target, division).emit()
+
+    def time_of(self, kernel: ir.Operation, found: Product, target: Gpu) -> float:
+        """Seconds that it should take of a product, fitted to 14 on an H200 (2026); Refused where it leaves that
+        to others."""
+        product = as_skinny(found)
+        if target.matrix is None or not self.least_rows <= product.rows <= self.most_rows or not _fits(product, target):
+            raise Refused("there are too few or too many rows, or the other operand is not in memory with k innermost")
+        division, rates = _division(product, target, self), target.rates
+        assert rates is not None
+        memory, weights, rows = REACHED * rates.bandwidth, *map(nbytes, (product.right.tensor, product.left.tensor))
+        blocks = product.batches * -(-product.columns // division.share.outputs)
+        if division.resident:
+            return START + LOOPS * weights / memory
+        norms = NORM * -(-blocks // target.cores) if product.left.reduces() else 0.0
+        return START + norms + max(weights / memory, (weights + blocks * rows) / (CACHE * memory))
 
 
 def _fits(product: Product, target: Gpu) -> bool:

@@ -26,6 +26,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.ring import Side
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.model.row_moments import find_moments, moment_of
@@ -36,7 +37,7 @@ from lispgpt.passes.schedule.warpgroups.split_k import lend_memory
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
-from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, has_groups, tilings
+from lispgpt.passes.targets.warpgroup_tiles import CLOCK, PARTS, Shape, Tiling, cost, has_groups, tilings
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,26 @@ class ScheduleGpuWarpgroups(Pass):
         if target.warpgroup is None or target.copies is None:
             return
         constant = constant_arguments(module)
-        for kernel, found in unscheduled_products(module, _is_made):
+        for kernel, found in unscheduled_products(module, is_made, self.name):
             product = found.transposed() if found.right.dtype == "f32" else found
             sides = self._sides(product, target, target.copies)
             if sides is not None and (tiling := self._tiling(kernel, product, sides, target)) is not None:
                 if tiling.shares is not None:
                     lend_memory(module, kernel, tiling, target.warpgroup.threads)
                 WarpgroupProduct(kernel, product, sides, constant(kernel), target, tiling).emit()
+
+    def time_of(self, kernel: ir.Operation, found: Product, target: Gpu) -> float:
+        """Seconds that it should take of a product; Refused where it leaves that to others."""
+        if target.warpgroup is None or target.copies is None:
+            raise Refused("the chip has no matrix instructions of warpgroups")
+        product = found.transposed() if found.right.dtype == "f32" else found
+        sides = self._sides(product, target, target.copies)
+        if sides is None:
+            raise Refused("an operand is no boxes of BF16 numbers or of F32 ones, or there are too few rows or columns")
+        tiling = self._tiling(kernel, product, sides, target)
+        if tiling is None:
+            raise Refused("no tile has the groups of columns of which moments are wanted")
+        return cost(tiling, self._shape(kernel, product, sides), target) / CLOCK
 
     def _sides(self, product: Product, target: Gpu, copies: TensorCopies) -> Sides | None:
         """How both operands are copied; None where they cannot be, or the product is too small."""
@@ -85,14 +99,18 @@ class ScheduleGpuWarpgroups(Pass):
             return None
         return Sides(Side(left, 0, unit.inner, copies.line, rest=rest), Side(right, 0, unit.inner, copies.line))
 
+    @staticmethod
+    def _shape(kernel: ir.Operation, product: Product, sides: Sides) -> Shape:
+        results = [b.item_bytes(buffer.type) for _, buffer in product.results_of(kernel)]
+        return sides.shape(product, sum(results), len(results))
+
     def _tiling(self, kernel: ir.Operation, product: Product, sides: Sides, target: Gpu) -> Tiling | None:
         """The tiling that should take least time; None where none has the groups of columns that moments are wanted
         of."""
         unit, outputs = target.warpgroup, outputs_of(kernel)
         assert unit is not None
         moments, transposed = find_moments(outputs), product.op.operands[0] != product.left.tensor
-        results = [b.item_bytes(buffer.type) for _, buffer in product.results_of(kernel)]
-        shape = sides.shape(product, sum(results), len(results))
+        shape = self._shape(kernel, product, sides)
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "warpgroups", "splits", "pair")]
         candidates = [
             tiling
@@ -110,6 +128,6 @@ class ScheduleGpuWarpgroups(Pass):
         return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))
 
 
-def _is_made(kernel: ir.Operation, tensor: ir.Value) -> bool:
+def is_made(kernel: ir.Operation, tensor: ir.Value) -> bool:
     """Whether a result that is not computed from the product point by point is one that these kernels make."""
     return moment_of(tensor) is not None or is_cached(kernel, tensor)
