@@ -57,12 +57,13 @@ def changed_json(value: Any, rng: random.Random) -> Any:
     return value
 
 
-def _places(value: Any) -> Any:
-    """Owners and keys, the upper ones oftener; of long lists and objects a few."""
+def _places(value: Any, deepest: int = 100) -> Any:
+    """Owners and keys, the upper ones oftener; of long lists and objects a few, and of deep ones the upper levels."""
     items = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
     for key, child in items[:40]:
         yield value, key
-        yield from _places(child)
+        if deepest:
+            yield from _places(child, deepest - 1)
 
 
 def _replaced(owner: Any, key: Any, rng: random.Random) -> None:
