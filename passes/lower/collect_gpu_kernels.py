@@ -27,10 +27,7 @@ class CollectGpuKernels(Pass):
 
     def run(self, module: ir.Module, target: object) -> None:
         kernels = kernel_functions(module)
-        first = operations(module.body)[0]
-        attributes = {"sym_name": MODULE_NAME}
-        holder = create_op("gpu.module", attributes=attributes, regions=1, ip=ir.InsertionPoint(first))
-        body = holder.regions[0].blocks.append()
+        body = _holder(module)
         for kernel in kernels:
             if "grid" not in kernel.attributes:
                 name = symbol_of(kernel)
@@ -40,6 +37,17 @@ class CollectGpuKernels(Pass):
             if op.name == "memref.global":
                 op.move_before(operations(body)[0])
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+
+
+def _holder(module: ir.Module) -> ir.Block:
+    """The gpu.module's block: what is there of an earlier run, or a new one ahead of all."""
+    ops = operations(module.body)
+    for op in ops:
+        if op.name == "gpu.module" and symbol_of(op) == MODULE_NAME:
+            return op.regions[0].blocks[0]
+    attributes = {"sym_name": MODULE_NAME}
+    holder = create_op("gpu.module", attributes=attributes, regions=1, ip=ir.InsertionPoint(ops[0]))
+    return holder.regions[0].blocks.append()
 
 
 def _move(kernel: ir.Operation, body: ir.Block) -> None:

@@ -45,9 +45,8 @@ def rewrite_kernel(kernel: ir.Operation) -> None:
     tied = integers(kernel.attributes["tied"])
     ops = operations(block)
     terminator = ops[-1]
-    results = list(terminator.operands)
     inputs = [memref_of(a.type) for a in block.arguments]
-    outputs = [memref_of(r.type) for r, t in zip(results, tied, strict=True) if t < 0]
+    outputs = [memref_of(r.type) for r, t in zip(terminator.operands, tied, strict=True) if t < 0]
     old = list(block.arguments)
     new = [block.add_argument(t, ir.Location.unknown()) for t in (*inputs, *outputs)]
     with ir.InsertionPoint(ops[0]):
@@ -59,7 +58,7 @@ def rewrite_kernel(kernel: ir.Operation) -> None:
             argument.replace_all_uses_with(value)
     free = len(inputs)
     with ir.InsertionPoint(terminator):
-        for result, argument in zip(results, tied, strict=True):
+        for result, argument in zip(list(terminator.operands), tied, strict=True):
             destination = new[argument if argument >= 0 else free]
             free += argument < 0
             flags = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}

@@ -100,6 +100,19 @@ def test_a_pass_that_comes_twice_is_one_error(tmp_path: Path, twice: str) -> Non
         compiled(tmp_path, text, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(pass collect-gpu-kernels)", "(pass collect-gpu-kernels) (pass collect-gpu-kernels)"),
+        ("(pass destination-passing)", "(pass canonicalize) (pass destination-passing)"),
+    ],
+)
+def test_a_pass_of_gpus_that_comes_again_is_right(old: str, new: str) -> None:
+    """Where a kernel hands on what it is given, too, as canonicalize leaves copies."""
+    text = pipeline_path("gpu").read_text()
+    assert old in text and odd_pipelines.tried(text.replace(old, new, 1), "rocm:gfx1151") == "right"
+
+
 @pytest.mark.parametrize("change", odd_pipelines.CHANGES)
 def test_a_changed_pipeline_is_one_error_or_gives_what_is_right(change: str) -> None:
     """One of the changes that `python tests/fuzz/odd_pipelines.py` makes of each target's, all of them."""
