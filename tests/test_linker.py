@@ -21,6 +21,7 @@ from elftools.elf.elffile import ELFFile
 import lispgpt
 from lispgpt.base.linking.linker import link, main
 from lispgpt.base.linking.relocatable import Unlinkable
+from lispgpt.compiler import kernel_code
 from lispgpt.passes.targets import binary, rocm
 from lispgpt.runtime.devices.amd_emulator import stand_in
 
@@ -73,6 +74,7 @@ def amd_objects(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     found: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binary, "linker_command", lambda: 'cp "$2" "$4"')
+        patch.setattr(kernel_code, "MOST_PROCESSES", 1)
         serialize = rocm.Rocm.serialize
         patch.setattr(rocm.Rocm, "serialize", lambda self, module: found.append(serialize(self, module)) or found[-1])
         for chip in ("gfx1151", "gfx942"):

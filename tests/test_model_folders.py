@@ -136,7 +136,7 @@ def test_what_runs_by_itself_no_more_than_this_is_said(tmp_path: Path) -> None:
         "empty.gguf": "is no GGUF file",
         ".": "is a folder without config.json, as models have, and manifest.json",
         "run": "is the folder of a run: give the program that was trained",
-        "lora": "is an adapter, which changes another model: merge it",
+        "lora": "is an adapter, which changes another model: give that, and --adapter",
         "pointer": "is but Git LFS's pointer to the file",
     }.items():
         with pytest.raises(UserError, match=said):

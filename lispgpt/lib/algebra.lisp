@@ -25,12 +25,12 @@
   (cond (= (count parts) 2) `(contract ~result ~@parts (full [] 1.0 f32) [])
         (= (count parts) 4) `(contract ~result ~@parts)
         true
-    (let [[a of-a b of-b] (take 4 parts)
-          others (drop 4 parts)
-          later (fold concat (concat result []) (map (fn [i] (nth others (+ 1 (* 2 i)))) (range (quot (count others) 2))))
-          own (concat of-a (filter (fn [n] (not (among? n of-a))) of-b))
-          kept (filter (fn [n] (among? n later)) own)]
-      (einsum-form result (concat [`(contract [~@kept] ~a ~of-a ~b ~of-b) `[~@kept]] others)))))
+        (let [[a of-a b of-b] (take 4 parts)
+              others (drop 4 parts)
+              later (fold concat (concat result []) (map (fn [i] (nth others (+ 1 (* 2 i)))) (range (quot (count others) 2))))
+              own (concat of-a (filter (fn [n] (not (among? n of-a))) of-b))
+              kept (filter (fn [n] (among? n later)) own)]
+          (einsum-form result (concat [`(contract [~@kept] ~a ~of-a ~b ~of-b) `[~@kept]] others)))))
 (defmacro einsum [result & parts] (einsum-form result parts))
 
 ; a symmetric, positive definite a [n n] -> the lower triangle l of which it is the product l * l'

@@ -7,7 +7,7 @@ reductions becomes one expression in registers.  What is read twice at one index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,6 @@ from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
     element_type,
-    everything_in,
     indexing_maps,
     integers,
     is_elementwise,
@@ -32,7 +31,7 @@ from lispgpt.passes.kernels.rearranged import branch, iterated, rearranged
 from lispgpt.passes.kernels.reductions import reduced, vector_loop
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Neighbours, Row, Team
-from lispgpt.passes.kernels.views import VIEWS, is_in_step, keeps_step, mapped, through_slice
+from lispgpt.passes.kernels.views import VIEWS, buffers_behind, is_in_step, keeps_step, mapped, through_slice
 from lispgpt.passes.targets import Target
 
 
@@ -119,7 +118,7 @@ class Reader:
                 inner = positions.index(len(index) - 1) if len(index) - 1 in positions else None
                 if inner is None or inner == len(positions) - 1:
                     self.preload(operand, mapped(map_, index), 1 if inner is None else width, wanted)
-        elif op.name in VIEWS and all(map(wanted, _buffers_behind(op.operands[1:]))):
+        elif op.name in VIEWS and all(map(wanted, buffers_behind(op.operands[1:]))):
             self.preload(op.operands[0], VIEWS[op.name](op, list(index), self), width, wanted)
 
     def _compute(self, tensor: ir.Value, index: list[Index], width: int) -> ir.Value:
@@ -294,19 +293,6 @@ class Reader:
 def softmax_dimension(op: ir.Operation) -> int:
     """The dimension that a linalg.softmax normalises."""
     return ir.IntegerAttr(op.attributes["dimension"]).value
-
-
-def _buffers_behind(values: Iterable[ir.Value]) -> set[ir.Value]:
-    """The buffers whose elements values of a kernel's body depend on."""
-    waiting, seen, found = list(values), set(), set()
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value.type, ir.MemRefType):
-            found.add(value)
-        elif (op := defining_op(value)) is not None and op not in seen:
-            seen.add(op)
-            waiting += [operand for inner in everything_in(op) for operand in inner.operands]
-    return found
 
 
 def outputs_of(kernel: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, integers, kept_dimensions, reshape_groups, shape_of
+from lispgpt.ir.structure import defining_op, everything_in, integers, kept_dimensions, reshape_groups, shape_of
 from lispgpt.passes.kernels.refusal import Refused
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
@@ -136,12 +136,17 @@ VIEWS: dict[str, Callable[[ir.Operation, list[Index], Indices], list[Index]]] = 
 
 def depends_only_on(tensor: ir.Value, buffers: set[ir.Value]) -> bool:
     """Whether all the memory that a tensor is computed from is among the buffers."""
-    op = defining_op(tensor)
-    if op is None:
-        return False
-    if op.name == "bufferization.to_tensor":
-        return op.operands[0] in buffers
-    tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
-    return op.name in ("tensor.empty", "linalg.fill") or (
-        bool(tensors) and all(depends_only_on(t, buffers) for t in tensors)
-    )
+    return defining_op(tensor) is not None and buffers_behind([tensor]) <= buffers
+
+
+def buffers_behind(values: Iterable[ir.Value]) -> set[ir.Value]:
+    """The buffers whose elements values of a kernel's body depend on."""
+    waiting, seen, found = list(values), set(), set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value.type, ir.MemRefType):
+            found.add(value)
+        elif (op := defining_op(value)) is not None and op not in seen:
+            seen.add(op)
+            waiting += [operand for inner in everything_in(op) for operand in inner.operands]
+    return found

@@ -82,3 +82,22 @@ def test_an_index_that_another_kernel_makes_is_waited_for(tmp_path: Path) -> Non
     with Session(artifact, EmulatedCuda(), Weights({"x": x})) as session:
         poison(session)
         np.testing.assert_allclose(session.run("f")["kept"], wanted, 1e-5)
+
+
+SHAPES = {"x": (2, 5), "a": (16,), "b": (16,), "w": (5,)}
+GATHER = """(require nn)
+(weights (x [2 5]) (a [16]) (b [16]) (w [5]))
+(entry f []
+  (let [made (square x) rows (rows made (max 0 (min 1 (cast (< a b) i32))))] (contract [i] w [k] rows [i k])))
+"""
+
+
+def test_rows_that_another_kernel_makes_are_waited_for(tmp_path: Path) -> None:
+    """Whichever rows weights say: what they are of is captured by what reads them, and is no operand."""
+    rng = np.random.default_rng(seeded.fresh_seed())
+    given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+    x, a, b, w = (given[name].astype(np.float64) for name in "xabw")
+    artifact = compile_text(GATHER, tmp_path, target="cuda:sm_90")
+    with Session(artifact, EmulatedCuda(), Weights(given)) as session:
+        poison(session)
+        np.testing.assert_allclose(session.run("f")["f"], np.square(x)[(a < b).astype(int)] @ w, 1e-3, 1e-3)
