@@ -97,7 +97,12 @@ def pytest_runtest_makereport() -> Iterator[Any]:
     return report
 
 
+FIRST = ("test_readme.py", "test_guide.py", "test_package.py")
+"""Whose tests share what takes a minute to make: those that come first are one process's."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in FIRST)
     if config.getoption("--slow"):
         return
     skip = pytest.mark.skip(reason="slow: run with --slow")

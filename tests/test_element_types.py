@@ -25,7 +25,7 @@ KINDS: dict[str, Any] = {
     "u8": np.uint8,
     "bool": np.bool_,
 }
-TARGETS = ["cpu", "emulated:gfx1151"]
+TARGETS = ["cpu", pytest.param("emulated:gfx1151", marks=pytest.mark.slow)]
 
 
 def numbers(kind: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -46,7 +46,7 @@ BAD = {
 }
 
 
-@pytest.fixture(params=["cpu", "emulated:gfx1151"])
+@pytest.fixture(params=["cpu", pytest.param("emulated:gfx1151", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Loaded]:
     (tmp_path / "rows.lisp").write_text(ROWS)
     rng = seeded.rng()

@@ -125,8 +125,7 @@ def test_settings_that_change_what_is_computed_are_refused(name: str, config: di
 @pytest.mark.parametrize(
     "name",
     [
-        "lfm2-f32",
-        *(pytest.param(f"{n}-f32", marks=pytest.mark.slow) for n in ("nemotron-h", "deepseek-v3", *STATES)),
+        *(pytest.param(f"{n}-f32", marks=pytest.mark.slow) for n in ("lfm2", "nemotron-h", "deepseek-v3", *STATES)),
     ],
 )
 def test_ragged_batches_are_single_texts_and_states_refuse_drafts(name: str, tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def test_one_pass_on_a_dump_gives_the_next(dumps: list[Path]) -> None:
     assert opt(dumps[place - 1], one).strip() == ir_of(dumps[place])
 
 
-@pytest.mark.parametrize("target", ["rocm:gfx1151", pytest.param("cuda:sm_90", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["rocm:gfx1151", "cuda:sm_90"])
 def test_both_vendors_have_one_pipeline_whose_dumps_go_back_in(target: str, program: Path, tmp_path: Path) -> None:
     assert find_target(target).pipeline == "gpu"
     compile_request(Request(program, target, overrides=SIZES), Observer(tmp_path / "usual"))

@@ -35,6 +35,7 @@ def failures_of(target: str, first: int, count: int, generator: str) -> list[int
     return [failure.seed for failure in found]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("target", "generator"), CASES)
 def test_random_programs_are_right(target: str, generator: str, fresh_seed: int) -> None:
     """On a CPU, on one whose launches are held to what they say of their arguments, and on emulated GPUs (examples that

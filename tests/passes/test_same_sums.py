@@ -35,7 +35,9 @@ def bits(results: np.ndarray) -> bytes:
     return results[0, : COLUMNS[0]].tobytes()
 
 
-@pytest.mark.parametrize("target", ["cpu", "emulated:gfx1151", pytest.param("cuda:sm_90a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "target", ["cpu", *(pytest.param(t, marks=pytest.mark.slow) for t in ("emulated:gfx1151", "cuda:sm_90a"))]
+)
 def test_a_row_is_the_same_beside_others(target: str, tmp_path: Path) -> None:
     program, rng = tmp_path / "sums.lisp", seeded.rng()
     program.write_text(PROGRAM)

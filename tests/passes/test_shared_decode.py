@@ -92,6 +92,7 @@ def test_weights_in_blocks(program: str, kind: str, options: str, tmp_path: Path
     check(tmp_path, 2, 5, 2, program=program, options=options, layers=1, **{"weight-type": kind})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [{"weight-type": "int8"}, pytest.param({"cache-type": "bf16"}, marks=pytest.mark.slow)]
 )

@@ -166,6 +166,7 @@ def test_shards_train_as_their_text_does_and_need_no_tokenizer_library(place: Pa
     assert losses(tmp_path / "run") == losses(tmp_path / "text")
 
 
+@pytest.mark.slow
 def test_an_emulated_gpu_trains_as_the_cpu_does(place: Path, tmp_path: Path) -> None:
     found = {}
     for target in ("cpu", "emulated:gfx1151"):
@@ -183,6 +184,7 @@ def test_an_emulated_gpu_trains_as_the_cpu_does(place: Path, tmp_path: Path) -> 
     assert len(losses(tmp_path / "emulated:gfx1151")) == 5
 
 
+@pytest.mark.slow
 def test_steps_that_start_ahead_of_others_numbers_change_nothing(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_loss_over_whole_texts_is_what_generating_says(place: Path, drawn: Arr
     np.testing.assert_allclose(found["loss"], np.mean(losses), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_its_gradients_are_those_of_differences(place: Path, drawn: Arrays, tokens: np.ndarray) -> None:
     """With what is dropped: what is computed again for the gradient drops the same."""
     given = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:], "seed": 3, "step": 2}
