@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.calls import call as call
@@ -147,6 +148,19 @@ def store(value: ir.Value, memref: ir.Value, index: Sequence[Index], aligned: bo
 def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, int]:
     size = width * item_bytes(memref.type)
     return {"alignment": size & -size} if aligned else {}
+
+
+def flattened(buffer: ir.Value) -> ir.Value:
+    """The memory of a buffer [any shape] as one row of its elements."""
+    count = prod(buffer.type.shape)
+    attributes = {
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+        "static_offsets": [0],
+        "static_sizes": [count],
+        "static_strides": [1],
+    }
+    type_ = ir.MemRefType.get([count], buffer.type.element_type)
+    return create_op("memref.reinterpret_cast", [buffer], [type_], attributes).results[0]
 
 
 def allocated(type_: ir.Type, op: str = "memref.alloc") -> ir.Value:

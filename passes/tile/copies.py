@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import gcd
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
 from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.products import Operand
@@ -96,15 +96,7 @@ def flat(view: Operand) -> tuple[ir.Value, Callable[[Index, Index, Index], Index
     """The memory of a view as one row of elements, and what gives an element's number in it."""
     found = strided(view.tensor)
     assert found is not None
-    count = prod(found.argument.type.shape)
-    attributes = {
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
-        "static_offsets": [0],
-        "static_sizes": [count],
-        "static_strides": [1],
-    }
-    type_ = ir.MemRefType.get([count], found.argument.type.element_type)
-    memory = create_op("memref.reinterpret_cast", [found.argument], [type_], attributes).results[0]
+    memory = b.flattened(found.argument)
 
     def of(batch: Index, outer: Index, inner: Index) -> Index:
         if isinstance(view, PackedOperand):

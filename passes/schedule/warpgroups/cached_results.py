@@ -13,7 +13,7 @@ from math import gcd, prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
@@ -110,15 +110,7 @@ class CachedRows:
 
     def flat(self) -> ir.Value:
         """The cache as one dimension."""
-        size = prod(self.buffer.type.shape)
-        attributes = {
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
-            "static_offsets": [0],
-            "static_sizes": [size],
-            "static_strides": [1],
-        }
-        type_ = ir.MemRefType.get([size], self.buffer.type.element_type)
-        return create_op("memref.reinterpret_cast", [self.buffer], [type_], attributes).results[0]
+        return b.flattened(self.buffer)
 
     def place(self, column: Index) -> tuple[list[Index], ir.Value | None]:
         """Which element of a row a column is, and whether it is any."""
