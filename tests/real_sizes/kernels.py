@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ HALF = 1.0 / 128
 class Found:
     """What came of a kernel.  how: "right", "wrong", "no reference", "fault", "not modelled" or "too slow".  by: what
     it was compared with, "float64" or "cpu".  spills: bytes of scratch memory of a thread, None where nobody knows.
+    took: seconds of this process.
     """
 
     case: str
@@ -53,6 +56,7 @@ class Found:
     detail: str = ""
     by: str = ""
     spills: int | None = None
+    took: float = 0
 
 
 def distinct(artifact: Artifact, text: str) -> Iterator[tuple[str, Group]]:
@@ -145,8 +149,20 @@ class Artifacts:
         """Whether what a kernel computes is known without the CPU's."""
         return group.main.kernel in self.functions
 
+    def cheapest_first(self, keys: Sequence[str], kernels: Mapping[str, Group]) -> list[str]:
+        """Keys of kernels by the bytes that a block has to itself, those behind that are compared with the CPU's, for
+        which the model is compiled once more."""
+
+        def cost(key: str) -> tuple[bool, float]:
+            launch = kernels[key].main
+            blocks = 1 if self.case.target.startswith("cpu") else prod(launch.grid)
+            return not self.has_reference(kernels[key]), sum(a.nbytes for a in launch.arguments) / blocks
+
+        return sorted(keys, key=cost)
+
     def run(self, key: str, group: Group) -> Found:
         """Execute some blocks of a kernel, and compare what they write."""
+        start = time.process_time()
         scratch = [self.chip.scratch(launch.kernel) for launch in group.launches]
         found = Found(str(self.case), group.main.kernel, key, "right", spills=max(scratch, key=lambda n: n or 0))
         random = np.random.default_rng([self.seed, int(key, 16) & 0xFFFFFFFF])
@@ -160,7 +176,8 @@ class Artifacts:
         except NotModelled as error:
             found.how, found.detail = "not modelled", str(error)
         except TooSlow:
-            found.how, found.detail = "too slow", f"more than {self.seconds} s"
+            found.how, found.detail = "too slow", f"more than {self.seconds} s {found.detail}".strip()
+        found.took = round(time.process_time() - start, 2)
         return found
 
     def _compare(self, group: Group, random: np.random.Generator, found: Found) -> None:
@@ -169,8 +186,9 @@ class Artifacts:
         most = ON_CPU if self.case.target.startswith("cpu") else ELEMENTS
         for signed in (True, False):
             kinds, given, right = self._right(group, seed, signed, found)
+            found.detail = "of execution"
             stored = self._execute(group, given, random)
-            count, finite = 0, True
+            count, finite, found.detail = 0, True, "of comparison"
             for number, at in right.items():
                 array, dtype = given.arrays[number], kinds[number][1]
                 whole = np.flatnonzero(stored[number].reshape(-1, array.itemsize).all(axis=1))

@@ -1,28 +1,30 @@
 """Kernels at the sizes of known models: compiled, some blocks of each executed, and compared with float64.
 
     python tests/real_sizes/run.py [--models M…] [--targets T…] [--entries E…] [--weights W…] [--precisions P…]
-                                   [--part I/N] [--shuffle] [--few N] [--seed S] [--seconds N] [--minutes N] [--to FILE]
+                                   [--part I/N] [--shuffle] [--few N] [--seed S] [--seconds N] [--case-seconds N]
+                                   [--minutes N] [--to FILE]
     python tests/real_sizes/run.py --table FILE…
 
 Each kernel, by its text and sizes, runs once; FILE has a line of JSON for each, and what is in it is not run again.  At
 the end a table in Markdown says how many there were of each outcome.
 
 With --shuffle every class, which is a target, an entry, weights and a precision, has a model before any has a second
-one, and with --few N no more than N kernels of a model are run, of different kinds first: what is left of them is run
-without it.
+one, and with --few N no more than N kernels of a model are run, of different kinds, the cheapest first: what is left of
+them is run without it.  With --part I/N processes take a share of the classes each, with a FILE of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -69,7 +71,8 @@ def main() -> int:
         for case in cases_of(sys.argv[1:], refused):
             if str(case) not in done and time.monotonic() < end:
                 tell(Found(str(case), "", "", BEGUN))
-                for found in outcomes(case, Path(folder), options.seed, keys, options.seconds, options.few):
+                limits = Limits(options.few, options.seconds, options.case_seconds)
+                for found in outcomes(case, Path(folder), options.seed, keys, limits):
                     tell(found)
     print(table(known))
     return any(each["how"] in BAD for each in known)
@@ -112,16 +115,32 @@ def cases_of(arguments: Sequence[str], refused: Container[str]) -> Iterator[Case
                     break
 
 
-def outcomes(case: Case, folder: Path, seed: int, keys: set[str], seconds: float = 0, few: int = 0) -> Iterator[Found]:
+@dataclass(frozen=True)
+class Limits:
+    """few: how many kernels of a case are run, 0 for all.  seconds: that a kernel may take, 0 for any.  case: seconds
+    after which no more kernels of a case are begun once one has been compared."""
+
+    few: int = 0
+    seconds: float = 0
+    case: float = math.inf
+
+
+def outcomes(case: Case, folder: Path, seed: int, keys: set[str], limits: Limits) -> Iterator[Found]:
     """What comes of a case's kernels that are not among the keys, or of a few of them, and at last of the case."""
     start, end = time.monotonic(), DONE
     try:
-        made = Artifacts(case, folder, seed, seconds)
-        left = {key: launch for key, launch in distinct(made.artifact, made.text) if key not in keys}
-        for key in chosen(left, few, seed) if few else left:
+        made = Artifacts(case, folder, seed, limits.seconds)
+        left = {key: group for key, group in distinct(made.artifact, made.text) if key not in keys}
+        order = made.cheapest_first(chosen(left, limits.few, seed), left) if limits.few else list(left)
+        compared = False
+        for key in order:
+            if compared and time.monotonic() - start > limits.case:
+                break
             keys.add(key)
-            yield made.run(key, left[key])
-        end = PART if 0 < few < len(left) else DONE
+            found = made.run(key, left.pop(key))
+            compared |= found.how == "right"
+            yield found
+        end = PART if left else DONE
     except UserError as error:  # blocks that do not divide the rows
         yield Found(str(case), "?", "", REFUSED, error.message[:300])
     except Exception as error:  # the tool goes on with others
@@ -141,6 +160,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--few", type=int, default=0, help="how many kernels of a case are run, 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60, help="that a kernel may take")
+    parser.add_argument("--case-seconds", type=float, default=math.inf, help="after which a case's others wait")
     parser.add_argument("--minutes", type=float, default=1e6, help="after which no case is begun")
     parser.add_argument("--to", type=Path, default=Path("real_sizes.jsonl"))
     parser.add_argument("--table", nargs="*", type=Path, help="print the table of what such files have")

@@ -6,25 +6,50 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 BAD = ("wrong", "fault", "failed", "not modelled")
-HEAD = ("target", "models", "kernels", "float64", "CPU", "wrong", "faults", "no reference", "too slow", "spills")
+HEAD = ("target", "classes", "models", "kernels", "float64", "CPU", "wrong", "faults", "no reference", "too slow",
+        "spills")  # fmt: skip
 
 
 def table(known: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: of each target, how many models have had kernels compiled, how many different ones that were, how many
-    are right beside float64 and beside the CPU's, and how many are not; then what is wrong, and which kernels spill."""
-    kernels = [each for each in known if each["key"]]
+    """Markdown: of each target, how many classes (an entry, a type of weights, a precision) have a kernel that is right
+    of how many that were begun, how many models have had kernels compiled, how many different ones that were, how many
+    are right beside float64 and beside the CPU's, and how many are not; then what is wrong, and which kernels spill.
+
+    A kernel that several files have counts once, by the worst that came of it.
+    """
+    kernels = _once([each for each in known if each["key"]])
     lines = [_row(HEAD), _row(["---"] * len(HEAD))]
-    for target in dict.fromkeys(each["case"].split()[1] for each in known):
-        mine = [each for each in kernels if each["case"].split()[1] == target]
-        models = {each["case"].split()[0] for each in known if each["case"].split()[1] == target}
+    for target in sorted({_target(each) for each in known}):
+        begun, mine = ([each for each in some if _target(each) == target] for some in (known, kernels))
+        models = {each["case"].split()[0] for each in begun}
+        right = [each for each in known if each["how"] == "right" and _target(each) == target]
+        classes = f"{len(_classes(right))} of {len(_classes(begun))}"
         counts = [sum(each["how"] == "right" and each["by"] == by for each in mine) for by in ("float64", "cpu")]
         counts += [sum(each["how"] in how for each in mine)
                    for how in (("wrong",), ("fault", "not modelled"), ("no reference",), ("too slow",))]  # fmt: skip
         spilled: Any = sum(bool(each["spills"]) for each in mine)
         if not target.startswith("rocm"):  # ptxas, which is not here, gives PTX its registers
             spilled = "unknown"
-        lines.append(_row([target, len(models), len(mine), *counts, spilled]))
-    return "\n".join([*lines, "", *_said(known)])
+        lines.append(_row([target, classes, len(models), len(mine), *counts, spilled]))
+    return "\n".join([*lines, "", *_said([*kernels, *(each for each in known if not each["key"])])])
+
+
+def _target(found: Mapping[str, Any]) -> str:
+    return str(found["case"].split()[1])
+
+
+def _classes(known: Sequence[Mapping[str, Any]]) -> set[tuple[str, ...]]:
+    return {tuple(each["case"].split()[1:]) for each in known}
+
+
+def _once(kernels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each kernel once: as it is bad, or else as it has been compared."""
+    order = (*BAD, "right")
+    rank = {how: number for number, how in enumerate(order)}
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in sorted(kernels, key=lambda each: rank.get(each["how"], len(order))):
+        found.setdefault(each["key"], each)
+    return list(found.values())
 
 
 def _row(cells: Sequence[Any]) -> str:

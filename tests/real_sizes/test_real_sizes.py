@@ -18,7 +18,7 @@ from real_sizes.chips import Amd
 from real_sizes.given import Group
 from real_sizes.kernels import Artifacts, Found, chosen, distinct, kind_of
 from real_sizes.models import ENTRIES, WEIGHTS, Case, sizes
-from real_sizes.run import BEGUN, DONE, PART, PRECISIONS, TARGETS, cases_of, unfinished
+from real_sizes.run import BEGUN, DONE, PART, PRECISIONS, TARGETS, Limits, cases_of, outcomes, unfinished
 from real_sizes.table import BAD, table
 
 from lispgpt.base.errors import UserError
@@ -138,9 +138,27 @@ def test_large_memory_takes_little() -> None:
 
 
 def test_the_table() -> None:
-    case = "gpt2-xl rocm:gfx942 two bf16 exact"
+    case, other = "gpt2-xl rocm:gfx942 two bf16 exact", "gpt2-xl rocm:gfx942 two int8 exact"
     known = [Found(case, "a", "1", "right", by="float64", spills=0), Found(case, "b", "2", "right", by="cpu", spills=8),
-             Found(case, "c", "3", "wrong", "3 is not 4", "float64", 0), Found(case, "", "", "done")]  # fmt: skip
+             Found(case, "c", "3", "wrong", "3 is not 4", "float64", 0), Found(case, "", "", "done"),
+             Found(other, "c", "3", "right", "", "float64", 0), Found(other, "a", "1", "too slow", spills=0),
+             Found("gpt2-xl rocm:gfx942 two int8 fast", "d", "4", "too slow", "more than 2 s", spills=0)]  # fmt: skip
     said = table([vars(each) for each in known]).splitlines()
-    assert said[2] == "| rocm:gfx942 | 1 | 3 | 1 | 1 | 1 | 0 | 0 | 0 | 1 |"
-    assert said[4:] == [f"- {case}: c: wrong: 3 is not 4", f"- {case}: b: 8 bytes of a thread are in memory"]
+    assert said[2] == "| rocm:gfx942 | 2 of 3 | 1 | 4 | 1 | 1 | 1 | 0 | 0 | 1 | 1 |"
+    assert said[4:] == [f"- {case}: c: wrong: 3 is not 4",
+                        "- gpt2-xl rocm:gfx942 two int8 fast: d: too slow: more than 2 s",
+                        f"- {case}: b: 8 bytes of a thread are in memory"]  # fmt: skip
+
+
+def test_cheap_kernels_come_first_and_others_wait(tmp_path: Path) -> None:
+    """Those that a block reads least for, as long as a case has time."""
+    found = list(outcomes(SMALL, tmp_path, seeded.fresh_seed(), set(), Limits(few=5, seconds=20, case=0)))
+    assert [each.how for each in found] == ["right", PART] and found[0].took > 0
+    made = Artifacts(SMALL, tmp_path, 1)
+    kernels = dict(distinct(made.artifact, made.text))
+    order = [kernels[key] for key in made.cheapest_first(list(kernels), kernels)]
+    known = [made.has_reference(group) for group in order]
+    assert known == sorted(known, reverse=True)
+    bytes_of_blocks = [sum(a.nbytes for a in group.main.arguments) / np.prod(group.main.grid)
+                       for group in order if made.has_reference(group)]  # fmt: skip
+    assert bytes_of_blocks == sorted(bytes_of_blocks) and len(set(bytes_of_blocks)) > 1
