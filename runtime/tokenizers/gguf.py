@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Library
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.gguf.header import MAGIC, read_header
 from lispgpt.runtime.tokenizers.base import Tokenizer
+from lispgpt.runtime.tokenizers.calls import call
 from lispgpt.runtime.tokenizers.huggingface import HuggingFaceTokenizer
 from lispgpt.runtime.tokenizers.merging import check_merges
 from lispgpt.runtime.tokenizers.words import DIGITS, RULES, STARTING, WHOLE_FIRST, cutting
@@ -44,15 +45,15 @@ def open_tokenizer(path: Path) -> Tokenizer:
     for name in ("token_type", "scores"):
         if len(data.get(name, tokens)) != len(tokens):
             raise UserError(f"{path} is damaged: it has {len(tokens)} tokens and {len(data[name])} of {name}")
-    try:
-        library = _byte_level(path, data) if kind == "gpt2" else _sentence_piece(data)
-        _add_special(library, data)
-        _add_start(library, data)
-    except UserError:
-        raise
-    except Exception as error:  # the library raises nothing narrower for tokens that do not fit
-        raise UserError(f"{path} is damaged: its tokenizer is none ({str(error)[:200]})") from error
-    return HuggingFaceTokenizer(library, kind == "gpt2", _ends(data))
+    return call(lambda: _made(path, data), f"{path} is damaged: its tokenizer is none")
+
+
+def _made(path: Path, data: Mapping[str, Any]) -> Tokenizer:
+    byte_level = data["model"] == "gpt2"
+    library = _byte_level(path, data) if byte_level else _sentence_piece(data)
+    _add_special(library, data)
+    _add_start(library, data)
+    return HuggingFaceTokenizer(library, byte_level, _ends(data))
 
 
 def _byte_level(path: Path, data: Mapping[str, Any]) -> Library:

@@ -15,6 +15,7 @@ from tokenizers import models, pre_tokenizers
 from lispgpt.base.errors import UserError
 from lispgpt.base.json_files import read_json
 from lispgpt.runtime.tokenizers.base import UNKNOWN, Tokenizer
+from lispgpt.runtime.tokenizers.calls import call
 
 _SUFFIX = "</w>"
 
@@ -40,7 +41,8 @@ def open_tokenizer(path: Path) -> Tokenizer:
                 f"{path} is damaged: merge_rank joins {pair[0]!r} and {pair[1]!r}, not all in stoi_to_token"
             )
         pairs.append(pair)
-    return HipgptTokenizer(texts, Library(models.BPE(vocab, pairs, end_of_word_suffix=_SUFFIX)))
+    library = call(lambda: Library(models.BPE(vocab, pairs, end_of_word_suffix=_SUFFIX)), f"{path} is damaged")
+    return HipgptTokenizer(texts, library)
 
 
 class HipgptTokenizer(Tokenizer):
@@ -53,7 +55,7 @@ class HipgptTokenizer(Tokenizer):
         self.end_of_text = None
 
     def encode_valid(self, text: str) -> list[int]:
-        tokens: list[int] = self._library.encode(text).ids
+        tokens: list[int] = call(lambda: self._library.encode(text).ids, "the tokenizer cannot encode this text")
         return tokens
 
     def decode_bytes(self, token: int) -> bytes:

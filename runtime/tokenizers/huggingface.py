@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lispgpt.base.files import replacing
 from lispgpt.base.json_files import json_value
 from lispgpt.base.reading import is_there, read_ordinary
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
+from lispgpt.runtime.tokenizers.calls import call
 from lispgpt.runtime.tokenizers.declared import Declared, declared_beside
 from lispgpt.runtime.tokenizers.merging import check_merges, merges_of, ranks_of
 from lispgpt.runtime.tokenizers.pair import add_declared, byte_level_library, library_of_pair
@@ -31,6 +32,8 @@ CONFIGS = ("config.json", "generation_config.json")
 _ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>")
 _BEFORE = "a"
 """A token that decoders leave as it is."""
+TOGETHER = 256
+"""Tokens that are decoded together, where one of them is asked for: a call costs more than some of its tokens."""
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -48,15 +51,14 @@ def open_tokenizer(path: Path) -> Tokenizer:
     for file in pair or (path,):
         if not is_there(file):
             raise UserError(f"{file} is missing: a GPT-2 tokenizer is {JSON}, or {VOCAB} with {MERGES}")
-    try:
-        declared = declared_beside(path) if path.name in (JSON, VOCAB, MERGES) else Declared()
-        library = library_of_pair(*pair, declared) if pair else _from_json(path, declared)
-        byte_level = isinstance(library.decoder, decoders.ByteLevel)
-        tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path) or _declared_end(library, declared))
-    except (UserError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # the library raises nothing narrower for a damaged file, and its panics are broader
-        raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
+    return call(lambda: _opened(path, pair), f"{path} is damaged")
+
+
+def _opened(path: Path, pair: tuple[Path, Path] | None) -> Tokenizer:
+    declared = declared_beside(path) if path.name in (JSON, VOCAB, MERGES) else Declared()
+    library = library_of_pair(*pair, declared) if pair else _from_json(path, declared)
+    byte_level = isinstance(library.decoder, decoders.ByteLevel)
+    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path) or _declared_end(library, declared))
     if tokenizer.size > 2 * library.get_vocab_size() + 1024:  # asked first: to_str goes through every id below the last
         raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     decoder = json.dumps(json.loads(library.to_str())["decoder"])
@@ -94,6 +96,7 @@ class HuggingFaceTokenizer(Tokenizer):
         library.no_truncation()
         library.no_padding()
         self._library, self._decoder = library, library.decoder
+        self._decoded: dict[int, str] = {}
         added = library.get_added_tokens_decoder().values()
         self.special = tuple(each.content for each in added if each.special)
         self.added = tuple(each.content for each in added if not each.special)
@@ -111,13 +114,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._library.to_str()
 
     def encode_valid(self, text: str) -> list[int]:
-        try:
-            tokens: list[int] = self._library.encode(text, add_special_tokens=False).ids
-        except BaseException as error:  # the library's panics are no Exception
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise UserError(f"the tokenizer cannot encode this text: {reason}") from error
+        tokens: list[int] = call(
+            lambda: self._library.encode(text, add_special_tokens=False).ids, "the tokenizer cannot encode this text"
+        )
         return tokens
 
     def decode_bytes(self, token: int) -> bytes:
@@ -126,15 +125,29 @@ class HuggingFaceTokenizer(Tokenizer):
             return UNKNOWN
         if not self._byte_level:
             byte = _BYTE.fullmatch(spelled)
-            return bytes([int(byte[1], 16)]) if byte else self._behind_another(spelled).encode()
+            return bytes([int(byte[1], 16)]) if byte else self._behind_another(token).encode()
         if all(character in self._bytes for character in spelled):
             return bytes(self._bytes[character] for character in spelled)
         return spelled.encode()
 
-    def _behind_another(self, spelled: str) -> str:
+    def _behind_another(self, token: int) -> str:
         """What the library's decoder makes of a token that does not begin a text: at its start a space is lost."""
-        decoded: str = self._decoder.decode([_BEFORE, spelled])
-        return decoded.removeprefix(_BEFORE)
+        if token not in self._decoded:
+            first = token - token % TOGETHER
+            failure = f"the tokenizer cannot decode token {token}"
+            try:
+                self._decoded |= call(lambda: self._behind(range(first, first + TOGETHER)), failure)
+            except UserError:  # by another token, perhaps
+                self._decoded |= call(lambda: self._behind([token]), failure)
+        return self._decoded[token]
+
+    def _behind(self, tokens: Iterable[int]) -> dict[int, str]:
+        spelled = {token: self._library.id_to_token(token) for token in tokens if token < self.size}
+        return {
+            token: self._decoder.decode([_BEFORE, text]).removeprefix(_BEFORE)
+            for token, text in spelled.items()
+            if text is not None
+        }
 
 
 def _start(library: Library) -> tuple[int, ...]:
@@ -179,9 +192,9 @@ def _from_json(path: Path, declared: Declared) -> Library:
     model = value.get("model") if isinstance(value, dict) else None
     if not isinstance(model, dict):
         raise UserError(f"{path} is damaged: it should hold an object whose `model` is one")
-    if model.get("type") == "BPE" and not model.get("continuing_subword_prefix"):
+    if model.get("type") == "BPE":
         merges = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"])
-        check_merges(merges, model["vocab"])
+        check_merges(merges, model["vocab"], model.get("continuing_subword_prefix") or "")
     _check_templates(path, value.get("post_processor"))
     library = Library.from_buffer(data)
     add_declared(library, declared)

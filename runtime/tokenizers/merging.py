@@ -62,11 +62,17 @@ def merges_of(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
                 yield parts[0], parts[1]
 
 
-def check_merges(merges: Iterable[Sequence[str]], vocabulary: Container[str]) -> None:
-    """ValueError for a merge whose parts or joint are no tokens: the library panics at those, where it says nothing."""
+def check_merges(merges: Iterable[Sequence[str]], vocabulary: Container[str], continuing: str = "") -> None:
+    """ValueError for a merge whose parts or joint are no tokens: the library panics at those, where it says nothing.
+
+    continuing: what each token begins with that does not begin a word, which a joint has but once.
+    """
     for merge in merges:
         if len(merge) != 2:
             raise ValueError(f"a merge is not of two tokens: {' '.join(merge)!r}")
-        for token in (*merge, "".join(merge)):
+        left, right = merge
+        if not right.startswith(continuing):
+            raise ValueError(f"the merge {' '.join(merge)!r} goes on with no token that begins with {continuing!r}")
+        for token in (left, right, left + right.removeprefix(continuing)):
             if token not in vocabulary:
                 raise ValueError(f"the merge {' '.join(merge)!r} wants {token!r}, which is no token")

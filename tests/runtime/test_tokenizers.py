@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
+from own_tables import need_own_tables
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.tokenizers import StreamDecoder
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, byte_alphabet
+from lispgpt.runtime.tokenizers.calls import call
 from lispgpt.runtime.tokenizers.huggingface import write as write_huggingface
 from lispgpt.runtime.tokenizers.llmc import LlmcTokenizer
 from lispgpt.runtime.tokenizers.llmc import write as write_llmc
@@ -245,3 +247,52 @@ def test_tokens_that_lack_single_bytes_are_not_written_as_merges(tmp_path: Path)
     with pytest.raises(UserError, match="no byte-pair encoding"):
         write_huggingface(tmp_path / "tokenizer.json", pieces, None)
     assert not list(tmp_path.iterdir())
+
+
+def hostile(change: str) -> Library:
+    """A tokenizer at whose load, or for some text or token, the library panics."""
+    library = Library(models.BPE({"a": 0, "b": 1, "ab": 2, "<0x61>": 3}, [("a", "b")]))
+    library.decoder = decoders.ByteFallback()
+    if change == "expression":
+        library.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+b"), "isolated")
+    elif change == "decoder":
+        library.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Strip("b", 0, 5)])
+    return library
+
+
+def test_merges_may_go_on_with_a_prefix_and_others_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    value = json.loads(hostile("prefix").to_str())
+    value["model"] |= {"vocab": {"a": 0, "##b": 1, "ab": 2}, "continuing_subword_prefix": "##"}
+    value["model"] |= {"merges": [["a", "##b"]]}
+    path.write_text(json.dumps(value))
+    assert tokenizers.open(path).encode("ab") == [2]
+    for merge_of in (["a", "b"], ["##b", "a"]):
+        value["model"] |= {"vocab": {"a": 0, "b": 1, "ab": 2, "##b": 3}, "merges": [merge_of]}
+        path.write_text(json.dumps(value))
+        with pytest.raises(UserError, match=r"is damaged: the merge .* goes on with no token that begins with '##'"):
+            tokenizers.open(path)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_panic_of_the_library_is_one_error_and_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    need_own_tables()
+    path = tmp_path / "tokenizer.json"
+    hostile("expression").save(str(path))
+    slow = tokenizers.open(path)
+    assert slow.encode("ab") == [2]
+    with pytest.raises(UserError, match=r"cannot encode this text: .*retry-limit"):
+        slow.encode("a" * 60)
+    hostile("decoder").save(str(path))
+    stripping = tokenizers.open(path)
+    assert stripping.decode([0]) == "a"
+    with pytest.raises(UserError, match="cannot decode token 1: index out of bounds"):
+        stripping.decode([1])
+    table = {"a": 0}
+    with pytest.raises(UserError, match="made of nothing: range end index"):
+        call(lambda: models.BPE(table, [("a", "a")], continuing_subword_prefix="long"), "made of nothing")
+    assert capfd.readouterr().err == ""
