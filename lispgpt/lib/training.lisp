@@ -1,16 +1,28 @@
-; Training.  `(training logits)` makes the entries that training is made of from a model's entry of tokens and positions,
-; whose loss is that of the next tokens; `(training loss-of)` from a function [tokens targets random] -> [loss right]: tokens
-; and targets [batch length] i32; random is what dropout draws from, or nil where nothing is to be dropped; loss is the
-; mean over the targets, and right is how many of them were the most probable token.  Both are evaluated in whole texts
-; (`whole-texts`): the model's own layers can be called there, and look at the texts' rows in place of a cache.
+; Training.  `(training trained options?)` makes the entries that training is made of from what is trained:
 ;
-;   train        tokens targets step seed lr warmup steps min-lr clip weight-decay beta1 beta2 -> loss grad-norm lr
-;   accumulate   tokens targets step seed accumulate -> loss; adds 1 / accumulate of its gradients to states
+;   an entry [tokens positions] that gives logits: its loss is that of the next tokens
+;   a function [tokens targets random] -> [loss right]: tokens and targets [batch length] i32; random is what dropout
+;     draws from, or nil where nothing is to be dropped; loss is the mean over the targets, and right is how many of them
+;     were the most probable token
+;   an entry of any inputs, or, with :inputs, a function of those and random: it gives a loss, or a map {:loss l …} of
+;     numbers, which are shown as it learns.  What an entry calls `seed` and `step` are those of training
+;
+; The first two are evaluated in whole texts (`whole-texts`): the model's own layers can be called there, and look at the
+; texts' rows in place of a cache.  Options, a map:
+;
+;   :inputs (inputs (x [batch 64] f32) …)   what a function is given in place of tokens and targets
+;   :weights [w …]                          those that learn, such as (matching "lora"); by default all of floats
+;   :frozen [w …]                           those that do not, of these
+;   :optimizer muon                         adamw by default; see below for what one is
+;   :groups [{:weights [w …] :optimizer muon :lr-scale 10.0 :decays false} …]   for some of the weights others
+;
+;   train        the inputs, step seed lr warmup steps min-lr clip weight-decay beta1 beta2 -> loss … grad-norm lr
+;   accumulate   the inputs, step seed accumulate -> loss; adds 1 / accumulate of its gradients to states
 ;   apply        step lr warmup steps min-lr clip weight-decay beta1 beta2 -> grad-norm lr; forgets those gradients
-;   evaluate     tokens targets -> loss right
+;   evaluate     the inputs -> loss …
 ;
-; Steps count from 1; targets below 0 are ignored.  What the optimizer remembers of a weight W are states: W.m and W.v,
-; W.master (the weight in f32, where the model's is bf16) and W.gradient (the sum over micro-batches).
+; Steps count from 1; targets below 0 are ignored.  What an optimizer remembers of a weight W are states: of adamw W.m and
+; W.v; W.master (the weight in f32, where the model's is not) and W.gradient (the sum over micro-batches).
 (require-dialect arith math tensor)
 (require nn)
 (require gradients)
@@ -119,20 +131,89 @@
   (let [norm (sqrt (fold + 0.0 (map square-sum gradients)))]
     [norm (elementwise (fn [norm clip] (select (> clip 0.0) (min 1.0 (/ clip (+ norm 1e-6))) 1.0)) norm clip)]))
 
-; "Decoupled Weight Decay Regularization", Loshchilov and Hutter 2019.  what is [beta1 beta2 lr/(1 - beta1^step)
-; 1/(1 - beta2^step) lr*weight-decay scale], each of no dimension; w is in f32 -> the next [m v w]
-(defn adamw [w m v gradient what decays]
-  (let [[beta1 beta2 rate correction decay scale] what
-        m (elementwise (fn [m g b s] (+ (* b m) (* (- 1.0 b) (* s g)))) m gradient beta1 scale)
-        v (elementwise (fn [v g b s] (+ (* b v) (* (- 1.0 b) (square (* s g))))) v gradient beta2 scale)
-        kept (if decays (elementwise (fn [w d] (- w (* d w))) w decay) w)]
-    [m v (elementwise
-           (fn [w m v rate correction] (- w (/ (* rate m) (+ (sqrt (* correction v)) adam-epsilon))))
-           kept m v rate correction)]))
-
 ; 1 / (1 - beta^step)
 (defn unbiased [beta step]
   (elementwise (fn [b n] (/ 1.0 (- 1.0 (exp (* (cast n f32) (log b)))))) beta step))
+
+; An optimizer is a map:
+;   :states   suffixes of what it remembers of a weight, each a state of the weight's shape in f32, zeros at first
+;   :start    of {:lr :step :beta1 :beta2 :weight-decay}, tensors of no dimension: whatever the weights share
+;   :next     of a weight in f32, the list of what is remembered of it, its gradient, what :start gave, and whether it
+;             decays -> [the next weight, what is remembered next …]
+
+; w less the share of it that decays; decay of no dimension
+(defn decayed [w decay decays]
+  (if decays (elementwise (fn [w d] (- w (* d w))) w decay) w))
+
+; "Decoupled Weight Decay Regularization", Loshchilov and Hutter 2019
+(def adamw
+  {:states [".m" ".v"]
+   :start (fn [now]
+            (let [[lr step] [(get now :lr nil) (get now :step nil)]
+                  [beta1 beta2] [(get now :beta1 nil) (get now :beta2 nil)]]
+              [beta1 beta2 (* lr (unbiased beta1 step)) (unbiased beta2 step) (* lr (get now :weight-decay nil))]))
+   :next (fn [w [m v] gradient [beta1 beta2 rate correction decay] decays]
+           (let [m (elementwise (fn [m g b] (+ (* b m) (* (- 1.0 b) g))) m gradient beta1)
+                 v (elementwise (fn [v g b] (+ (* b v) (* (- 1.0 b) (square g)))) v gradient beta2)]
+             [(elementwise
+                (fn [w m v rate correction] (- w (/ (* rate m) (+ (sqrt (* correction v)) adam-epsilon))))
+                (decayed w decay decays) m v rate correction)
+              m v]))})
+
+(defn lr-and-decay [now] [(get now :lr nil) (* (get now :lr nil) (get now :weight-decay nil))])
+
+; Gradient descent; beta1 is the momentum.
+(def sgd
+  {:states [".m"]
+   :start (fn [now] (concat (lr-and-decay now) [(get now :beta1 nil)]))
+   :next (fn [w [m] gradient [lr decay beta1] decays]
+           (let [m (elementwise (fn [m g b] (+ (* b m) g)) m gradient beta1)]
+             [(elementwise (fn [w m lr] (- w (* lr m))) (decayed w decay decays) m lr) m]))})
+
+; "Symbolic Discovery of Optimization Algorithms", Chen et al. 2023
+(def lion
+  {:states [".m"]
+   :start (fn [now] (concat (lr-and-decay now) [(get now :beta1 nil) (get now :beta2 nil)]))
+   :next (fn [w [m] gradient [lr decay beta1 beta2] decays]
+           (let [way (elementwise (fn [m g b] (+ (* b m) (* (- 1.0 b) g))) m gradient beta1)]
+             [(elementwise (fn [w way lr] (- w (select (> way 0.0) lr (select (< way 0.0) (- 0.0 lr) 0.0))))
+                           (decayed w decay decays) way lr)
+              (elementwise (fn [m g b] (+ (* b m) (* (- 1.0 b) g))) m gradient beta2)]))})
+
+; x [n rows columns], rows up to columns -> about the nearest matrices whose singular values are 1, by five rounds of
+; "Newton-Schulz" with the numbers of Jordan et al. 2024
+(defn orthogonal-rows [x]
+  (let [[n rows columns] (shape x)
+        length (sqrt (sum (reshape (square x) [n (* rows columns)])))
+        x (tensor [b n r rows c columns] (/ (at x b r c) (+ (at length b) 1e-7)))]
+    (fold (fn [x round]
+            (let [a (contract [b r s] x [b r c] x [b s c])
+                  p (+ (* -4.775 a) (* 2.0315 (contract [b r s] a [b r t] a [b t s])))]
+              (+ (* 3.4445 x) (contract [b r c] p [b r s] x [b s c]))))
+          x (range 5))))
+
+; "Muon: An optimizer for hidden layers", Jordan et al. 2024, for matrices: by the nearest orthogonal matrix of the
+; gradient's mean, times the root of rows / columns where that is above 1.  beta1 is the momentum.
+(def muon
+  {:states [".m"]
+   :start (fn [now] (concat (lr-and-decay now) [(get now :beta1 nil)]))
+   :next (fn [w [m] gradient [lr decay beta1] decays]
+           (let [sizes (shape w)
+                 rank (count sizes)
+                 [rows columns] (if (< rank 2)
+                                  (error (str "muon is for matrices, and a weight is " (type w)))
+                                  [(nth sizes (- rank 2)) (nth sizes (- rank 1))])
+                 n (quot (fold * 1 sizes) (* rows columns))
+                 m (elementwise (fn [m g b] (+ (* b m) (* (- 1.0 b) g))) m gradient beta1)
+                 way (elementwise (fn [m g b] (+ (* b m) (* (- 1.0 b) g))) m gradient beta1)
+                 x (reshape way [n rows columns])
+                 nearest (if (> rows columns)
+                           (transpose (orthogonal-rows (transpose x [0 2 1])) [0 2 1])
+                           (orthogonal-rows x))
+                 scale (sqrt (max 1.0 (/ (* 1.0 rows) columns)))]
+             [(elementwise (fn [w o lr] (- w (* lr (* scale o))))
+                           (decayed w decay decays) (reshape nearest sizes) lr)
+              m]))})
 
 ; Zeros in the place of x, whatever it holds: a NaN too.
 (defn forgotten [x] (elementwise (fn [v] (select (= v v) 0.0 0.0)) x))
@@ -164,40 +245,124 @@
 ; Matrices and tables decay; norms and biases, which have one dimension, do not.
 (defn decays [w] (> (count (weight-shape w)) 1))
 
-(defn training [trained]
-  (let [weights (all-weights)
-        loss-of (fn [tokens targets random] (loss-in-texts trained tokens targets random))
-        of (fn [suffix which] (states-like which suffix f32))
-        short (fn [w] (not (= (weight-dtype w) f32)))
-        m (of ".m" weights)
-        v (of ".v" weights)
-        sums (of ".gradient" weights)
-        masters (map (fn [w] (first (of ".master" (if (short w) [w] [])))) weights)
+(defn in-floats [w] (> (count (filter (fn [kind] (= kind (str (weight-dtype w)))) ["f32" "bf16" "f16" "f64"])) 0))
+
+(defn among [w weights]
+  (> (count (filter (fn [other] (= (weight-name w) (weight-name other))) weights)) 0))
+
+; A map with no other keys than these; what: whose it is
+(defn check-keys [given known what]
+  (map (fn [key]
+         (when (= (count (filter (fn [k] (= k key)) known)) 0)
+           (error (str what " has no option :" key "; there are :" (fold (fn [all k] (str all ", :" k)) (first known)
+                                                                         (rest known))))))
+       (keys given)))
+
+; -> maps with the weights that learn alike, all of those that learn in one of them
+(defn groups-of [options]
+  (let [wanted (get options :weights (filter in-floats (all-weights)))
+        learned (filter (fn [w] (not (among w (get options :frozen [])))) wanted)
+        listed (map (fn [group]
+                      (check-keys group ["weights" "optimizer" "lr-scale" "decays"] "a group of `training`")
+                      (merge group {:weights (filter (fn [w] (among w learned)) (get group :weights []))}))
+                    (get options :groups []))
+        apart (fold (fn [all group] (concat all (get group :weights []))) [] listed)
+        others {:weights (filter (fn [w] (not (among w apart))) learned)}
+        all (filter (fn [group] (> (count (get group :weights [])) 0)) (concat listed [others]))]
+    (if (= (count all) 0)
+      (error "no weight is left to be trained")
+      (map (fn [group] (merge {:optimizer (get options :optimizer adamw)} group)) all))))
+
+; What is known of each weight that learns: its states, and how it goes on
+(defn places-of [groups]
+  (let [of (fn [w suffix] (first (states-like [w] suffix f32)))
+        places
+        (fn [group number]
+          (map (fn [w]
+                 {:weight w
+                  :group number
+                  :next (get (get group :optimizer adamw) :next nil)
+                  :decays (get group :decays (decays w))
+                  :held (map (fn [suffix] (of w suffix)) (get (get group :optimizer adamw) :states []))
+                  :sum (of w ".gradient")
+                  :master (if (= (weight-dtype w) f32) nil (of w ".master"))})
+               (get group :weights [])))]
+    (fold concat [] (map places groups (range (count groups))))))
+
+; One weight's step; first-step: whether what is kept of the weight in f32 has still to be made of it
+(defn go-on [place gradient shared first-step]
+  (let [[w master] [(get place :weight nil) (get place :master nil)]
+        full (if (= (weight-dtype w) f32)
+               (whole w)
+               (select first-step (cast (whole w) f32) (whole master)))
+        next (call-with (get place :next nil)
+                        [full (map whole (get place :held [])) gradient (nth shared (get place :group 0))
+                         (get place :decays false)])]
+    (map (fn [state value] (update! state value)) (get place :held []) (rest next))
+    (when (not (= (weight-dtype w) f32)) (update! master (first next)))
+    (update! w (cast (first next) (weight-dtype w)))))
+
+; What is trained, as {:loss l …}: a map, a loss, or a list of a loss and how many were right
+(defn measured [value]
+  (cond (map? value)
+        (if (= (count (filter (fn [k] (= k "loss")) (keys value))) 0)
+          (error "what is trained gives a map without :loss")
+          value)
+        (not (list? value)) {:loss value}
+        (= (count value) 0) (error "what is trained gives no loss: its list is empty")
+        (= (count value) 1) {:loss (first value)}
+        :else {:loss (first value) :correct (nth value 1)}))
+
+(defn gives-logits [trained]
+  (and (entry? trained) (= (map input-name (inputs trained)) ["tokens" "positions"])))
+
+(defn of-text [trained options]
+  (and (= (count (get options :inputs [])) 0) (or (not (entry? trained)) (gives-logits trained))))
+
+; the inputs of what is trained, and (f random) -> what it says of them, in an entry that has those
+(defn trained-inputs [trained options]
+  (cond (of-text trained options) (inputs (tokens [batch length] i32) (targets [batch length] i32))
+        (entry? trained) (inputs trained)
+        :else (get options :inputs [])))
+
+(defn losses-of [trained options taken]
+  (fn [random]
+    (let [values (map input-value taken)]
+      (measured (cond (of-text trained options) (loss-in-texts trained (first values) (nth values 1) random)
+                      (entry? trained) (call-with trained values)
+                      :else (call-with trained (concat values [random])))))))
+
+(defn training [trained & options]
+  (let [options (first (concat options [{}]))
+        known (check-keys options ["inputs" "weights" "frozen" "optimizer" "groups"] "`training`")
+        taken (trained-inputs trained options)
+        data (filter (fn [i] (not (or (= (input-name i) "step") (= (input-name i) "seed")))) taken)
+        losses (losses-of trained options taken)
+        groups (groups-of options)
+        places (places-of groups)
+        weights (map (fn [place] (get place :weight nil)) places)
+        sums (map (fn [place] (get place :sum nil)) places)
         step-down
         (fn [gradients step lr warmup steps min-lr clip weight-decay beta1 beta2]
           (let [[norm scale] (clipped-by gradients clip)
                 rate (scheduled step lr warmup steps min-lr)
-                what [beta1 beta2 (* rate (unbiased beta1 step)) (unbiased beta2 step) (* rate weight-decay) scale]
+                start (fn [group]
+                        (call-with (get (get group :optimizer adamw) :start nil)
+                                   [{:lr (* rate (get group :lr-scale 1.0)) :step step :beta1 beta1 :beta2 beta2
+                                     :weight-decay weight-decay}]))
+                shared (map start groups)
                 first-step (elementwise (fn [n] (= n 1)) step)]
-            (map (fn [w g m v master]
-                   (let [full (if (short w) (select first-step (cast (whole w) f32) (whole master)) (whole w))
-                         [next-m next-v next] (adamw full (whole m) (whole v) g what (decays w))]
-                     (update! m next-m)
-                     (update! v next-v)
-                     (when (short w) (update! master next))
-                     (update! w (cast next (weight-dtype w)))))
-                 weights gradients m v masters)
+            (map (fn [place g] (go-on place (elementwise (fn [g s] (* s g)) g scale) shared first-step))
+                 places gradients)
             {:grad-norm norm :lr rate}))]
-    (entry train [(tokens [batch length] i32) (targets [batch length] i32) (step [] i32) (seed [] i32) (lr [] f32)
-                  (warmup [] f32) (steps [] f32) (min-lr [] f32) (clip [] f32) (weight-decay [] f32) (beta1 [] f32)
-                  (beta2 [] f32)]
-      (let [loss (first (loss-of tokens targets [seed step]))
-            gradients-of-all (gradients loss weights)
-            [norm rate] (results (step-down gradients-of-all step lr warmup steps min-lr clip weight-decay beta1 beta2))]
-        {:loss loss :grad-norm norm :lr rate}))
-    (entry accumulate [(tokens [batch length] i32) (targets [batch length] i32) (step [] i32) (seed [] i32)
-                       (accumulate [] f32)]
-      (let [loss (first (loss-of tokens targets [seed step]))]
+    (entry train [(inputs data) (step [] i32) (seed [] i32) (lr [] f32) (warmup [] f32) (steps [] f32) (min-lr [] f32)
+                  (clip [] f32) (weight-decay [] f32) (beta1 [] f32) (beta2 [] f32)]
+      (let [found (losses [seed step])
+            of-all (gradients (get found :loss nil) weights)
+            said (step-down of-all step lr warmup steps min-lr clip weight-decay beta1 beta2)]
+        (merge (if (of-text trained options) {:loss (get found :loss nil)} found) said)))
+    (entry accumulate [(inputs data) (step [] i32) (seed [] i32) (accumulate [] f32)]
+      (let [loss (get (losses [seed step]) :loss nil)]
         (map (fn [sum g] (update! sum (elementwise (fn [sum g n] (+ sum (/ g n))) (whole sum) g accumulate)))
              sums (gradients loss weights))
         {:loss loss}))
@@ -206,6 +371,4 @@
       (let [found (step-down (map whole sums) step lr warmup steps min-lr clip weight-decay beta1 beta2)]
         (map (fn [sum] (update! sum (forgotten (whole sum)))) sums)
         found))
-    (entry evaluate [(tokens [batch length] i32) (targets [batch length] i32)]
-      (let [found (loss-of tokens targets nil)]
-        {:loss (first found) :correct (nth found 1)}))))
+    (entry evaluate [(inputs taken)] (losses nil))))

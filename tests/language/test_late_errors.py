@@ -14,8 +14,8 @@ MISTAKES = {
     "too few arguments": ("(defn f [tokens targets] 1.0)\n(training f)", "`f` takes 2 arguments"),
     "no function": ("(training 5)", "the number 5 cannot be called"),
     "a name's text": ('(training "f")', "cannot be called"),
-    "no list": ("(defn f [tokens targets random] 1.0)\n(training f)", "wants a list, and got the number 1.0"),
-    "nothing": ("(defn f [tokens targets random] [])\n(training f)", "a tensor of one float"),
+    "a number": ("(defn f [tokens targets random] 1.0)\n(training f)", "a tensor of one float"),
+    "nothing": ("(defn f [tokens targets random] [])\n(training f)", "its list is empty"),
     "by a function of one's own": ("(defn made [f] (training f))\n(made 5)", "the number 5 cannot be called"),
 }
 

@@ -26,6 +26,7 @@ from lispgpt.language.core.values import (
     Special,
     Variable,
     Weight,
+    WeightReference,
     describe,
 )
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Value, Vector
@@ -104,9 +105,9 @@ class Evaluator:
         if value is MISSING:
             value = self._unbound(symbol, environment)
         if type(value) is Variable or (type(value) is Weight and not value.stacked):
-            if value.value is None:
-                self.site.fail(f"the weight {value.name} has a value inside an entry only", symbol)
-            return value.value
+            if value.value is None and type(value) is Variable:
+                self.site.fail(f"the input {value.name} has a value inside its entry only", symbol)
+            return WeightReference(value) if value.value is None else value.value  # type: ignore[arg-type]
         return value
 
     def _unbound(self, symbol: Symbol, environment: Environment) -> Any:

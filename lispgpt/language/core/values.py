@@ -248,7 +248,7 @@ def describe(value: Any) -> str:
                 ", which needs a layer: " + f"({value.name} l)" if value.stacked else ""
             )
         case WeightReference():
-            return f"the weight {value.weight.name}, whose tensor `whole` gives"
+            return f"the weight {value.weight.name}, whose tensor `whole` gives in an entry"
         case State() | StateReference():
             name = value.name if isinstance(value, State) else value.state.name
             return f"the state {name}, which `read-state` reads"

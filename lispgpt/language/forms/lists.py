@@ -43,6 +43,12 @@ def _is_list(evaluator: Evaluator, form: Form, value: Any) -> Any:
     return items_of(value) is not None
 
 
+@builtin("map?", 1, 1)
+def _is_map(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(map? x)`: whether a value is a map of keywords while compiling."""
+    return isinstance(value, Record)
+
+
 @builtin("get", 3, 3)
 def _get(evaluator: Evaluator, form: Form, value: Any, key: Any, otherwise: Any) -> Any:
     """`(get {:a 1} :a 0)`: what a map has for a keyword, the last argument where it has nothing."""
@@ -57,6 +63,21 @@ def _keys(evaluator: Evaluator, form: Form, value: Any) -> Any:
     if not isinstance(value, Record):
         evaluator.site.fail(f"`keys` wants a map, and got {describe(value)}", form)
     return tuple(value.values)
+
+
+@builtin("merge", 1, None)
+def _merge(evaluator: Evaluator, form: Form, *maps: Any) -> Any:
+    """`(merge {:a 1} {:b 2})`: a map of all that maps have, of the last one where several have a name."""
+    for value in maps:
+        if not isinstance(value, Record):
+            evaluator.site.fail(f"`merge` wants maps, and got {describe(value)}", form)
+    return Record({name: value for each in maps for name, value in each.values.items()})
+
+
+@builtin("call-with", 2, 2)
+def _call_with(evaluator: Evaluator, form: Form, function: Any, arguments: Any) -> Any:
+    """`(call-with f [a b])`: (f a b), of a list of any length."""
+    return evaluator.call(function, list(_items(evaluator, arguments, form)), form)
 
 
 @builtin("nth", 2, 2)

@@ -89,6 +89,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     for given in entry.inputs:
         variable = held[f"input:{given.name.name}"]
         scope.define(given.name, variable)
+        now.inputs[given.name.name] = variable  # type: ignore[assignment]
         if given.name.name == POSITIONS:
             now.positions = _rows(evaluator, block, variable.value, given.name)
     try:

@@ -18,7 +18,7 @@ from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.declarations import dtype_of, is_free
 from lispgpt.language.model.narrow import U8
 from lispgpt.language.model.table import BATCH, POSITIONS, Entry, Input, Model
-from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, head_name, show
 
 EXAMPLE = "(entry name [tokens positions] body) or (entry name [(x [batch 784] f32)] body)"
 
@@ -29,7 +29,7 @@ def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     model, name, inputs = evaluator.states.of(Model), form.items[1], form.items[2]
     if not isinstance(name, Symbol) or not isinstance(inputs, Vector):
         evaluator.site.fail(f"an entry is {EXAMPLE}", form)
-    taken = tuple(_input(evaluator, item, environment) for item in inputs.items)
+    taken = tuple(each for item in inputs.items for each in _inputs_of(evaluator, item, environment))
     names = [declared.name.name for declared in taken]
     for declared in taken:
         if names.count(declared.name.name) > 1:
@@ -47,6 +47,74 @@ def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     if isinstance(environment.lookup(name), (Special, Builtin)) or environment.lookup(name) is MISSING:
         environment.define(name, entry)
     return None
+
+
+@special("inputs", 1, None)
+def _inputs(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(inputs (x [batch 784] f32) …)`: inputs of entries, as a list; an entry in place of one gives all of its
+    own, as a list of such inputs does.  Sizes that the program knows are what they are here."""
+    found: list[Input] = []
+    for item in form.items[1:]:
+        if _is_declaration(item):
+            found.append(_known(evaluator, _input(evaluator, item, environment), environment))
+            continue
+        value = evaluator.single(item, environment)
+        if isinstance(value, Entry):
+            found += [_known(evaluator, declared, value.environment) for declared in value.inputs]
+        elif (listed := items_of(value)) is not None and all(isinstance(each, Input) for each in listed):
+            found += listed
+        else:
+            message = "`inputs` wants (name [sizes] type), an entry, or what another `inputs` gives, not "
+            evaluator.site.fail(message + describe(value), item)
+    return tuple(found)
+
+
+@builtin("input-name", 1, 1)
+def _input_name(evaluator: Evaluator, form: Form, given: Any) -> Any:
+    """`(input-name i)`: what an input is called."""
+    return _given(evaluator, given, form, "input-name").name.name
+
+
+@builtin("input-value", 1, 1)
+def _input_value(evaluator: Evaluator, form: Form, given: Any) -> Any:
+    """`(input-value i)`: what the entry that is being built is given for an input of that name."""
+    name, now = _given(evaluator, given, form, "input-value").name.name, evaluator.states.of(Model).building
+    held = {} if now is None else now.inputs
+    if name not in held:
+        evaluator.site.fail(f"no entry is being built that has an input {name}", form)
+    return held[name].value
+
+
+def _given(evaluator: Evaluator, value: Any, form: Form, what: str) -> Input:
+    if not isinstance(value, Input):
+        evaluator.site.fail(f"`{what}` wants an input, as `inputs` lists them, and got {describe(value)}", form)
+    return value
+
+
+def _is_declaration(item: Form) -> bool:
+    return isinstance(item, List) and len(item.items) > 1 and isinstance(item.items[1], Vector)
+
+
+def _inputs_of(evaluator: Evaluator, item: Form, environment: Environment) -> tuple[Input, ...]:
+    """One input, or those of `(inputs …)`."""
+    listed = isinstance(item, List) and head_name(item) == "inputs" and not _is_declaration(item)
+    return _inputs(evaluator, item, environment) if listed else (_input(evaluator, item, environment),)  # type: ignore[arg-type]
+
+
+def _known(evaluator: Evaluator, declared: Input, environment: Environment) -> Input:
+    """The input with numbers in place of the names that stand for some."""
+
+    def known(size: Form) -> Form:
+        if isinstance(size, Symbol):
+            value = environment.lookup(size)
+            return Literal(size.span, value) if type(value) is int else size
+        if isinstance(size, List):
+            return List(size.span, (size.items[0], *map(known, size.items[1:])))
+        return size
+
+    return (
+        declared if declared.sizes is None else Input(declared.name, tuple(map(known, declared.sizes)), declared.dtype)
+    )
 
 
 def _input(evaluator: Evaluator, item: Form, environment: Environment) -> Input:

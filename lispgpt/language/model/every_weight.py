@@ -20,6 +20,25 @@ def _all_weights(evaluator: Evaluator, form: Form) -> Any:
     return tuple(map(WeightReference, evaluator.states.of(Model).weights.values()))
 
 
+@builtin("matching", 1, None)
+def _matching(evaluator: Evaluator, form: Form, *parts: Any) -> Any:
+    """`(matching "lora" …)`: the weights declared so far whose names have one of these texts in them."""
+    declared = evaluator.states.of(Model).weights
+    for part in parts:
+        if not isinstance(part, str):
+            evaluator.site.fail(f"`matching` wants parts of weights' names as texts, and got {describe(part)}", form)
+        if not any(part in name for name in declared):
+            known = f"there are {', '.join(declared)}" if declared else "there is no weight"
+            evaluator.site.fail(f"no weight has {part!r} in its name; {known}", form)
+    return tuple(WeightReference(weight) for name, weight in declared.items() if any(part in name for part in parts))
+
+
+@builtin("weight-name", 1, 1)
+def _weight_name(evaluator: Evaluator, form: Form, weight: Any) -> Any:
+    """`(weight-name w)`: what a weight is called."""
+    return _weight(evaluator, weight, form, "weight-name").name
+
+
 @builtin("whole", 1, 1)
 def _whole(evaluator: Evaluator, form: Form, held: Any) -> Any:
     """`(whole w)`: all of a weight or a state, the layers of a stacked one too, as it is by now in the entry."""
@@ -72,6 +91,8 @@ def _states_like(evaluator: Evaluator, form: Form, weights: Any, suffix: Any, dt
 
 
 def _weight(evaluator: Evaluator, value: Any, form: Form, what: str) -> Weight:
+    if isinstance(value, Weight):
+        return value
     if not isinstance(value, WeightReference):
         evaluator.site.fail(f"`{what}` wants weights, as (all-weights) lists them, and got {describe(value)}", form)
     return value.weight
