@@ -71,7 +71,10 @@ class Arena:
 
 def elements(random: np.random.Generator, count: int, dtype: str) -> np.ndarray:
     """Random elements, as their bits: small whole numbers, which are places in every model, or normal ones; of bytes
-    those that make no large numbers, NaN or infinity where some are the upper half of a block's F16."""
+    those that make no large numbers, NaN or infinity where some are the upper half of a block's F16; of truths 0 or 1,
+    which are all that a program writes."""
+    if dtype == "i1":
+        return random.integers(0, 2, count).astype(np.int8)
     if dtype == "i8":
         return (random.integers(0, 256, count) & ~0x40).astype(np.uint8).view(np.int8)
     if dtype == "i32":

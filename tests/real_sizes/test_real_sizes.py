@@ -137,6 +137,10 @@ def test_large_memory_takes_little() -> None:
     assert array[5, 7] == array.reshape(-1)[5 * 4096 + 7 + 3 * elements] + 1
 
 
+def test_truths_are_0_or_1() -> None:
+    assert set(memory.elements(seeded.rng(), 99, "i1")) == {0, 1}
+
+
 def test_the_table() -> None:
     case, other = "gpt2-xl rocm:gfx942 two bf16 exact", "gpt2-xl rocm:gfx942 two int8 exact"
     known = [Found(case, "a", "1", "right", by="float64", spills=0), Found(case, "b", "2", "right", by="cpu", spills=8),
