@@ -116,7 +116,7 @@ class Nvidia:
             Threads(kernel, arena.bytes, arguments, launch.grid, blocks, launch.shared_bytes, symbols=symbols).run()
         except AssertionError as error:
             raise KernelFault(str(error)) from error
-        return [np.full(a.nbytes, a.writes) for a in launch.arguments]
+        return [np.broadcast_to(np.bool_(a.writes), a.nbytes) for a in launch.arguments]
 
 
 class Cpu:
@@ -137,7 +137,7 @@ class Cpu:
         entry = replace(self.artifact.plan.entries[0], steps=(replace(launch, arguments=moved),))
         self.device.launch(self.device.prepare(entry, {"arena": arena.bytes}))
         self.device.sync()
-        return [np.full(a.nbytes, a.writes) for a in launch.arguments]
+        return [np.broadcast_to(np.bool_(a.writes), a.nbytes) for a in launch.arguments]
 
 
 def _constants(kernel: Kernel, arena: Arena) -> tuple[dict[str, int], int]:

@@ -191,8 +191,8 @@ class Artifacts:
             count, finite, found.detail = 0, True, "of comparison"
             for number, at in right.items():
                 array, dtype = given.arrays[number], kinds[number][1]
-                whole = np.flatnonzero(stored[number].reshape(-1, array.itemsize).all(axis=1))
-                places = [np.unravel_index(int(place), array.shape) for place in _some(whole, most, random)]
+                whole = _whole(stored[number], array.itemsize)
+                places = [np.unravel_index(place, array.shape) for place in _some(whole, most, random)]
                 if not places:
                     continue
                 wanted = np.array([float(at(each)) for each in places])
@@ -215,12 +215,12 @@ class Artifacts:
     def _execute(self, group: Group, given: Given, random: np.random.Generator) -> list[np.ndarray]:
         """Run some blocks of a group's kernel behind all of what was split off it.  Which bytes of each of its
         arguments have been stored."""
-        stored = [np.zeros(region.nbytes, bool) for region in given.regions]
+        stored = [np.broadcast_to(np.bool_(False), region.nbytes) for region in given.regions]
         for number, launch in enumerate(group.launches):
             blocks = blocks_of(launch.grid, random) if launch is group.main else list(np.ndindex(*launch.grid))
             marks = self.chip.run(launch, given.arena, given.places(number), blocks, random)
             for (region, start), mark in zip(given.starts[number], marks, strict=True):
-                stored[region][start : start + mark.size] |= mark
+                stored[region] = _marked(stored[region], start, mark)
         return stored
 
     def _right(self, group: Group, seed: int, signed: bool, found: Found) -> tuple[list[Kind], Given, Results]:
@@ -260,9 +260,29 @@ def blocks_of(grid: Block, random: np.random.Generator) -> list[Block]:
     return list(dict.fromkeys(found))  # type: ignore[arg-type]
 
 
-def _some(whole: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
+def _marked(stored: np.ndarray, start: int, mark: np.ndarray) -> np.ndarray:
+    """Bytes that have been stored, with more of them.  What is one truth for all bytes, as of whole launches, has a
+    stride of 0 and stays so: arrays of gigabytes have marks that take nothing."""
+    if not mark.strides[0] and not mark[0]:
+        return stored
+    if mark.size == stored.size and not stored.strides[0] and not stored[0]:
+        return mark
+    stored = stored if stored.strides[0] else stored.copy()
+    stored[start : start + mark.size] |= mark
+    return stored
+
+
+def _whole(stored: np.ndarray, itemsize: int) -> Sequence[int]:
+    """The elements of which all bytes have been stored."""
+    if not stored.strides[0]:
+        return range(stored.size // itemsize if stored[0] else 0)
+    ones = int.from_bytes(b"\1" * itemsize, "little")
+    return np.flatnonzero(stored.view(f"u{itemsize}") == ones)  # type: ignore[return-value]
+
+
+def _some(whole: Sequence[int], most: int, random: np.random.Generator) -> list[int]:
     """The first and the last of some elements by number, and a few between."""
-    if whole.size <= most:
-        return whole
-    chosen = np.sort(random.choice(whole.size, most - 2, replace=False))
-    return np.concatenate([whole[:1], whole[chosen], whole[-1:]])
+    if len(whole) <= most:
+        return [int(each) for each in whole]
+    chosen = np.sort(random.choice(len(whole), most - 2, replace=False))
+    return [int(whole[n]) for n in (0, *chosen.tolist(), len(whole) - 1)]

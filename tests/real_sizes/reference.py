@@ -122,10 +122,13 @@ class Kernel:
             inside, inner = np.bool_(True), []
             for p, o, size, step, keep in zip(place, offsets, sizes, strides, kept, strict=True):
                 away = np.asarray(p) - o
-                inside = inside & (away >= 0) & (away < size * step) & (away % step == 0)
+                here = (away >= 0) & (away < size * step) & (away % step == 0)
+                if not here.any():
+                    return whole.once(place)
+                inside = inside & here
                 inner += [np.clip(away // step, 0, size - 1)] if keep else []
             if not np.any(inside):
-                return whole.at(place)
+                return whole.once(place)
             found = part.at(tuple(inner)) if inner else part.at(())
             return found if np.all(inside) else np.where(inside, found, whole.at(place))
 
