@@ -71,6 +71,11 @@ class Case:
         return f"{self.model} {self.target} {self.entry} {self.weights} {self.precision}"
 
     @property
+    def kind(self) -> tuple[str, ...]:
+        """All but the model."""
+        return self.target, self.entry, self.weights, self.precision
+
+    @property
     def command(self) -> str:
         """What runs it by itself."""
         given = f"--models {self.model} --targets {self.target} --entries {self.entry} --weights {self.weights}"

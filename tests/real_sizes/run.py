@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from real_sizes.kernels import Artifacts, Found, chosen, distinct
 from real_sizes.models import ENTRIES, WEIGHTS, Case, sizes
-from real_sizes.table import BAD, table
+from real_sizes.table import BAD, Class, classes, table
 
 from lispgpt.base.errors import UserError
 
@@ -68,7 +68,7 @@ def main() -> int:
                 tell(Found(name, "", "", DONE))
         ends = {DONE, PART} if options.few else {DONE}
         done = {each["case"] for each in known if each["how"] in ends}
-        for case in cases_of(sys.argv[1:], refused):
+        for case in cases_of(sys.argv[1:], refused, classes(known)):
             if str(case) not in done and time.monotonic() < end:
                 tell(Found(str(case), "", "", BEGUN))
                 limits = Limits(options.few, options.seconds, options.case_seconds)
@@ -93,22 +93,22 @@ def unfinished(known: list[dict[str, Any]]) -> dict[str, int]:
     return found
 
 
-def cases_of(arguments: Sequence[str], refused: Container[str]) -> Iterator[Case]:
+def cases_of(arguments: Sequence[str], refused: Container[str], known: Container[Class] = ()) -> Iterator[Case]:
     """Those of a command, one of each class in turn, or the one behind it where that is refused by then; in order, or
-    all shuffled."""
+    all shuffled; those first of which nothing is known to be right."""
     options = _options(arguments)
     random = Random(options.seed)
     kinds = list(product(options.targets, options.entries, options.weights, options.precisions))
     if options.shuffle:
         random.shuffle(kinds)
     part, parts = map(int, options.part.split("/"))
-    classes = []
+    queues = []
     for kind in kinds:
         models = random.sample(options.models, len(options.models)) if options.shuffle else options.models
-        classes.append(deque(case for case in (Case(model, *kind) for model in models) if case.is_one))
-    classes = classes[part::parts]
-    while any(classes):
-        for cases in classes:
+        queues.append(deque(case for case in (Case(model, *kind) for model in models) if case.is_one))
+    queues = sorted(queues[part::parts], key=lambda cases: bool(cases) and cases[0].kind in known)
+    while any(queues):
+        for cases in queues:
             while cases:
                 yield (case := cases.popleft())
                 if str(case) not in refused:

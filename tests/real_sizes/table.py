@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+Class = tuple[str, ...]
+"""A target, an entry, weights and a precision."""
 BAD = ("wrong", "fault", "failed", "not modelled")
 HEAD = ("target", "classes", "models", "kernels", "float64", "CPU", "wrong", "faults", "no reference", "too slow",
         "spills")  # fmt: skip
@@ -22,15 +24,14 @@ def table(known: Sequence[Mapping[str, Any]]) -> str:
     for target in sorted({_target(each) for each in known}):
         begun, mine = ([each for each in some if _target(each) == target] for some in (known, kernels))
         models = {each["case"].split()[0] for each in begun}
-        right = [each for each in known if each["how"] == "right" and _target(each) == target]
-        classes = f"{len(_classes(right))} of {len(_classes(begun))}"
+        right = f"{len(classes(begun))} of {len({_class(each) for each in begun})}"
         counts = [sum(each["how"] == "right" and each["by"] == by for each in mine) for by in ("float64", "cpu")]
         counts += [sum(each["how"] in how for each in mine)
                    for how in (("wrong",), ("fault", "not modelled"), ("no reference",), ("too slow",))]  # fmt: skip
         spilled: Any = sum(bool(each["spills"]) for each in mine)
         if not target.startswith("rocm"):  # ptxas, which is not here, gives PTX its registers
             spilled = "unknown"
-        lines.append(_row([target, classes, len(models), len(mine), *counts, spilled]))
+        lines.append(_row([target, right, len(models), len(mine), *counts, spilled]))
     return "\n".join([*lines, "", *_said([*kernels, *(each for each in known if not each["key"])])])
 
 
@@ -38,8 +39,13 @@ def _target(found: Mapping[str, Any]) -> str:
     return str(found["case"].split()[1])
 
 
-def _classes(known: Sequence[Mapping[str, Any]]) -> set[tuple[str, ...]]:
-    return {tuple(each["case"].split()[1:]) for each in known}
+def classes(known: Sequence[Mapping[str, Any]]) -> set[Class]:
+    """Those of which a kernel is right."""
+    return {_class(each) for each in known if each["how"] == "right"}
+
+
+def _class(found: Mapping[str, Any]) -> Class:
+    return tuple(found["case"].split()[1:])
 
 
 def _once(kernels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
