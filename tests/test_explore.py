@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from lispgpt.explore.machine_code import instructions_of
 from lispgpt.explore.page import page
 from lispgpt.explore.places import Places
 from lispgpt.explore.recording import Recording, record
-from lispgpt.explore.running import LEVELS, sentence, times
+from lispgpt.explore.running import LEVELS, Times, sentence, times
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
@@ -34,9 +35,10 @@ PROGRAM = """
 (config vocab 32  context 8  layers 2  heads 2  width 32)
 (weights (table [vocab width] bf16)  (w [(* 3 width) width] bf16)  (b [(* 3 width)])  (out [width width] bf16))
 (state (kv [layers batch 2 heads context (/ width heads)] f32))
+(defmacro plus [x more] `(+ ~x ~more))
 (defn layer [x l]
   (let [qkv (linear x w b)]
-    (+ x (matmul-transposed (attention qkv (kv l) heads) out))))
+    (plus x (matmul-transposed (attention qkv (kv l) heads) out))))
 (entry logits [tokens positions]
   (matmul-transposed (relu (last (fold layer (rows table tokens) (range layers)))) table))
 """
@@ -110,6 +112,74 @@ def test_a_form_lights_up_what_it_became(written: tuple[dict[str, Any], Path], t
     assert any(name.startswith("attention") for name in found["lit"])
     assert not any("x32x32" in name for name in found["lit"])
     assert found["form"] == 1 and found["code"] > 0 and found["instructions"] > 0
+
+
+@needs_chromium
+def test_a_macro_call_opens_to_what_it_becomes(written: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
+    script = """
+      const button = document.querySelector(".lisp .expand"), form = button.parentElement;
+      const shown = () => document.querySelector(".lisp .expansion")?.textContent;
+      const found = [form.textContent, shown()];
+      button.click(); found.push(shown());
+      button.click(); found.push(shown());
+      return found;
+    """
+    form, before, open_, closed = acted(written[1], script, tmp_path)
+    assert form.startswith("(plus x") and before is None and closed is None
+    assert "".join(open_.split()).startswith("(+x(matmul-transposed(attentionqkv(kvl)heads)out))")
+
+
+@needs_chromium
+def test_a_kernel_says_why_it_has_its_schedule(
+    written: tuple[dict[str, Any], Path], recorded: Recording, tmp_path: Path
+) -> None:
+    """All schedules that a product was offered to stand there with their modelled times or why they leave it, and a
+    program by tiles with the lines of the schedule that wrote it."""
+    script = """
+      const { model, columns } = explore, found = {};
+      columns.drawer.show("This kernel");
+      columns.machine.tiles = true;
+      for (const name of model.kernels) {
+        model.choose({ function: name });
+        found[name] = { rows: [...document.querySelectorAll(".offers tbody tr")].map((row) => row.textContent),
+          lines: [...document.querySelectorAll('[aria-label="machine code"] .wrote')].map((each) => each.textContent),
+          tabs: document.querySelectorAll(".tabs:not([hidden]) button").length };
+      }
+      return found;
+    """
+    found = acted(written[1], script, tmp_path)
+    assert recorded.artifact is not None
+    for name, facts in recorded.artifact.kernels.items():
+        rows = found[name]["rows"]
+        assert len(rows) == len(facts.get("offers", [])), name
+        for offer in facts.get("offers", []):
+            (row,) = [row for row in rows if row.startswith(offer["schedule"])]
+            assert offer["refused"] in row if "refused" in offer else "µs" in row
+            assert ("taken" in row) == (offer["schedule"] == facts.get("chosen"))
+        written_by = {line.partition(":")[0] for line in found[name]["lines"] if line}
+        assert written_by == ({f"{facts['tiles']}.lisp"} if "tiles" in facts else set())
+    if recorded.target.kind != "cpu":
+        assert any("offers" in facts for facts in recorded.artifact.kernels.values())
+
+
+@needs_chromium
+def test_the_shares_of_a_run_add_up_to_it(recorded: Recording, tmp_path: Path) -> None:
+    assert recorded.artifact is not None
+    entry = recorded.artifact.plan.entries[0]
+    counts = Counter(launch.kernel for launch in entry.launches)
+    whole = 3.0 * len(entry.launches) + 7
+    data, streams = document(
+        recorded, "lispgpt explore", None, [Times(dict.fromkeys(counts, 3.0), dict(counts), whole)]
+    )
+    path = tmp_path / "timed.html"
+    path.write_text(page(data, streams), encoding="utf-8")
+    script = """
+      explore.columns.drawer.show("Time");
+      return [...document.querySelectorAll("[data-share]")].map((row) => [row.textContent, Number(row.dataset.share)]);
+    """
+    rows = acted(path, script, tmp_path)
+    assert len(rows) == len(counts) + 1 and rows[-1][0].startswith("between them")
+    assert abs(sum(share for _, share in rows) - 1) < 1e-9 and abs(rows[-1][1] - 7 / whole) < 1e-9
 
 
 @needs_chromium

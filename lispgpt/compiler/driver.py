@@ -16,6 +16,7 @@ from lispgpt.compiler.kernel_code import make_code, split_at_plan
 from lispgpt.compiler.request import Observer, Request
 from lispgpt.compiler.schedules import WORDS, check_chooses, runner_for
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, TensorDecl, evaluate
 from lispgpt.language.reader.reader import read
@@ -52,10 +53,10 @@ def read_source(path: Path) -> Source:
     return Source(str(path), read_text(path))
 
 
-def evaluate_request(request: Request, trial: bool = False) -> Program:
+def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator] = Evaluator) -> Program:
     """The program's MLIR for every shape, in the active context; warnings go to standard error.
 
-    trial: see `Wanted`."""
+    trial: see `Wanted`.  kind: of evaluator, where somebody watches."""
     program = evaluate(
         read_source(request.program),
         overrides=dict(request.overrides),
@@ -66,6 +67,7 @@ def evaluate_request(request: Request, trial: bool = False) -> Program:
         devices=request.devices,
         words=WORDS,
         checks_gradients=request.checks_gradients,
+        kind=kind,
     )
     for warning in program.warnings:
         print(warning.render("warning"), file=sys.stderr)

@@ -37,7 +37,7 @@ def document(
         "target": str(recording.target),
         "about": recording.target.describe(),
         "command": command,
-        "files": [{"name": f.name, "text": f.text, "library": f.library, "forms": f.forms} for f in files],
+        "files": [_file(recording, file) for file in files],
         **_locations(recording, files),
         "passes": _passes(recording, command),
         "functions": packed.functions,
@@ -66,6 +66,12 @@ def _sentence(seen: Sentence) -> Data:
         pictures.append({**known, "size": picture.planes.shape, "at": at})
         at += picture.planes.size
     return {"tokens": seen.tokens, "probable": seen.probable, "pictures": pictures}
+
+
+def _file(recording: Recording, file: SourceFile) -> Data:
+    """Its text, its forms, and by where a macro call begins what it becomes."""
+    macros = {span.start: text for span, text in recording.expansions.items() if span.source.name == file.name}
+    return {"name": file.name, "text": file.text, "library": file.library, "forms": file.forms, "macros": macros}
 
 
 def _texts(texts: list[str]) -> bytes:
@@ -153,6 +159,8 @@ def _kernel(recording: Recording, artifact: Artifact, launch: Launch, entry: Ent
         "operations": amount and amount.operations,
         "floor": floor,
         "schedule": known.get("schedule"),
+        "offers": known.get("offers", []),
+        "chosen": known.get("chosen"),
         "refused": known.get("refused", []),
         "tiles": known.get("tiles"),
         "means": known.get("means"),

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lispgpt.explore.places import Aliases, Places
+from lispgpt.passes.value_names import ALIAS_LINE, STRING, functions_in
 
 HOLE, END = "\x01", "\x02"
-_QUOTED = r'"(?:[^"\\]|\\.)*"'
-_INNER = rf'(?:[^()"]|{_QUOTED})*'
+_INNER = rf'(?:[^()"]|{STRING})*'
 _NESTED = rf"{_INNER}(?:\({_INNER}(?:\({_INNER}(?:\({_INNER}\){_INNER})*\){_INNER})*\){_INNER})*"
 LOCATION = re.compile(rf" loc\(({_NESTED})\)")
-VALUE = re.compile(rf"{_QUOTED}|%[\w$.-]+")
+VALUE = re.compile(rf"{STRING}|%[\w$.-]+")
 PREDECESSORS = re.compile(r"\s*// (?:\d+ preds?|no predecessors).*$")
-ALIAS = re.compile(r"^(#[\w]+) = (.*)$")
-USED = re.compile(rf"{_QUOTED}|#(?:map|set)\d*\b")
-SYMBOL = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w$.-]+)')
+USED = re.compile(rf"{STRING}|#(?:map|set)\d*\b")
 HINT = re.compile(r"[A-Za-z_$.-][\w$.-]*?(?=(?:_\d+)?$)")
 
 
@@ -35,33 +33,19 @@ class Line:
 
 
 def functions_of(text: str, places: Places) -> dict[str, tuple[Line, ...]]:
-    """The lines of each function, kernel and global of a module that was printed with its locations, by their names."""
+    """The lines of each function and kernel of a module that was printed with its locations, by their names."""
     lines = text.split("\n")
-    named = {found[1]: found[2] for line in lines if line.startswith("#") and (found := ALIAS.match(line))}
+    named = {found[1]: found[2] for line in lines if line.startswith("#") and (found := ALIAS_LINE.match(line))}
     aliases = Aliases({name: said[4:-1] for name, said in named.items() if name.startswith("#loc")}, places)
     maps = {name: said for name, said in named.items() if not name.startswith(("#loc", "#di"))}
     return {name: _lines(block, aliases, maps) for name, block in _blocks(lines)}
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """(name, lines) of what stands right in the module or in a module of kernels, without its indentation."""
-    indent, block = "  ", [""][:0]
-    for line in lines:
-        if not line.startswith(indent):
-            indent = "  "
-            block = []
-            continue
-        own = line[len(indent) :]
-        if own.startswith("gpu.module"):
-            indent = "    "
-            continue
-        block.append(own)
-        if own.startswith((" ", "^")) or LOCATION.sub("", own).endswith("{"):
-            continue
-        head = SYMBOL.search(block[0])
-        if head is not None:
-            yield head[1].strip('"'), block
-        block = []
+    """(name, lines) of each function, without its indentation."""
+    for symbol, first, last in functions_in(lines):
+        indent = len(lines[first]) - len(lines[first].lstrip())
+        yield symbol.strip('"'), [line[indent:] for line in lines[first:last]]
 
 
 def _lines(block: list[str], aliases: Aliases, maps: dict[str, str]) -> tuple[Line, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.source import Span
 from lispgpt.compiler.driver import check_has_entries, compile_program, evaluate_request, is_program, load_pipeline
 from lispgpt.compiler.kernel_report import KernelFacts, kernel_facts
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.explore.expansions import watching
 from lispgpt.explore.history import History
 from lispgpt.explore.machine_code import Instruction, instructions_of
 from lispgpt.explore.places import Places
@@ -22,9 +24,10 @@ from lispgpt.runtime.plan.artifact import Artifact
 class Recording:
     """What there is to see of a compilation.
 
-    pipeline: the passes that were to run.  seconds: that each of those took which ran, in order.  history: what they
-    made of each function.  machine: by function, its instructions; remark: why there are none.  facts: by kernel, what
-    the back end made of it.  failure: what a pass failed with, behind those of `seconds`.
+    expansions: what macro calls become, by where they stand.  pipeline: the passes that were to run.  seconds: that
+    each of those took which ran, in order.  history: what they made of each function.  machine: by function, its
+    instructions; remark: why there are none.  facts: by kernel, what the back end made of it.  failure: what a pass
+    failed with, behind those of `seconds`.
     """
 
     request: Request
@@ -37,6 +40,7 @@ class Recording:
     remark: str = ""
     facts: dict[str, KernelFacts] = field(default_factory=dict)
     artifact: Artifact | None = None
+    expansions: dict[Span, str] = field(default_factory=dict)
     failure: UserError | InternalError | None = None
     _text: str = ""
 
@@ -64,15 +68,16 @@ class Recording:
 
 def record(request: Request) -> Recording:
     """Compile a model's program and keep what there is to see; UserError where it is no model, or does not evaluate."""
+    expansions: dict[Span, str] = {}
     with new_context():
-        program = evaluate_request(request)
+        program = evaluate_request(request, kind=watching(expansions))
         if is_program(program):
             raise UserError(
                 f"{request.program} is a program with a `main`, and the page is of models' kernels and plans"
             )
         check_has_entries(program, request)
         target = find_target(request.target)
-        found = Recording(request, target, load_pipeline(request, target))
+        found = Recording(request, target, load_pipeline(request, target), expansions=expansions)
         try:
             found.artifact = compile_program(program, request, Observer(watch=found.watch))
         except (UserError, InternalError) as error:

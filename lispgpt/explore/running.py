@@ -214,9 +214,11 @@ def _means(planes: np.ndarray, rows: int, columns: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Times:
-    """Microseconds of a run of an entry: of each kernel's launch, and of all at once.  rates: what floors are by."""
+    """Microseconds of a run of an entry: of a launch of each kernel, and of all at once.  launches: of each in the run
+    that is `whole`, which is without the one that advances the inputs."""
 
     kernels: dict[str, float]
+    launches: dict[str, int]
     whole: float
 
 
@@ -231,7 +233,9 @@ def times(artifact: Artifact, checkpoint: Checkpoint | None, target: str) -> lis
             inputs = {name: _zeros(session, place, name) for name, place in entry.inputs.items()}
             rows = [list(range(entry.sizes.get("positions", 1)))] * entry.sizes.get("batch", 1)
             profile = profile_entry(session, entry, rows, inputs, alone=len(entry.launches) > MANY)
-            found.append(Times({row.kernel: row.microseconds for row in profile.rows}, profile.microseconds))
+            launches = {row.kernel: 0 if row.apart else row.launches for row in profile.rows}
+            microseconds = {row.kernel: row.microseconds for row in profile.rows}
+            found.append(Times(microseconds, launches, profile.microseconds))
     return found
 
 

@@ -151,6 +151,7 @@ def evaluate(
     devices: int = 1,
     words: Mapping[str, Builtin] | None = None,
     checks_gradients: bool = False,
+    kind: type[Evaluator] = Evaluator,
 ) -> Program:
     """Evaluate a program inside the active ir.Context.
 
@@ -158,12 +159,12 @@ def evaluate(
     overrides has to be one of the program's config.  wanted: which entries are built, for what sizes.  root: where
     `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
     devices: how many will share the batch, which entries are built for as a whole.  words: what schedules are made of.
-    checks_gradients: see `gradient_checks`.
+    checks_gradients: see `gradient_checks`.  kind: of evaluator, where somebody watches.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
-        evaluator, environment = begin(root, place, checks_gradients=checks_gradients)
+        evaluator, environment = begin(root, place, kind, checks_gradients)
         model, files = evaluator.states.of(Model), evaluator.states.of(modules.Files)
         files.prelude.names.update(words or {})
         evaluator.states.of(kernels.Chip).capabilities.update(capabilities or {})

@@ -117,11 +117,14 @@ export class Machine {
     this.draw(true);
   }
 
-  /** The lines of the program by tiles that a kernel was for a while, if it was one. */
+  /** The lines of the program by tiles that a kernel was for a while, if it was one: those that choose-tiles added. */
   tileProgram() {
-    const { passes } = this.model.data;
-    const chosen = this.model.history(this.model.chosen.function).filter(({ number }) => number && passes[number - 1].name === "choose-tiles");
-    return chosen.find((step) => step.after.some((line) => /\btile\./.test(line.pieces.join(""))))?.after;
+    const { model } = this, { passes } = model.data, name = model.chosen.function;
+    const chosen = model.outlines.get(name).find(({ number }) => number && passes[number - 1].name === "choose-tiles");
+    if (!chosen) return null;
+    const step = model.history(name).find(({ number }) => number === chosen.number);
+    const added = step.rows.filter(({ mark }) => mark === "+").map(({ line }) => line);
+    return added.some((line) => line.pieces[0].includes("tile.") || line.pieces.some((piece) => piece.includes('"tile.'))) ? added : null;
   }
 
   draw(scrolls) {
@@ -130,12 +133,7 @@ export class Machine {
     this.choice.replaceChildren(...["instructions", "tile program"].map((text, i) => make("button", {
       role: "tab", "aria-selected": this.tiles === Boolean(i), onclick: () => { this.tiles = Boolean(i); this.draw(true); },
     }, text)));
-    if (this.tiles && tiles) {
-      this.title.replaceChildren(`${tiles.length} lines by tiles`);
-      return this.lines.show(tiles.length, (i) => make("div", {
-        class: `row ${model.isLit(tiles[i].location) ? "lit" : ""}`, "data-mark": "", onclick: () => model.lightLocation(tiles[i].location),
-      }, ...lineOf(tiles[i])));
-    }
+    if (this.tiles && tiles) return this.drawTiles(tiles, scrolls);
     const found = model.machine(name);
     const lit = found.filter((line) => model.isLit(line.location)).length;
     this.title.replaceChildren(`${found.length} instructions`, make("span", { class: "quiet" }, lit ? ` · ${lit} lit` : ""));
@@ -149,6 +147,20 @@ export class Machine {
     }, ...instruction(found[i].text)));
     const first = found.findIndex((line) => model.isLit(line.location));
     if (scrolls) first >= 0 ? this.lines.reveal(first) : (this.body.scrollTop = 0);
+  }
+
+  /** The program by tiles: each line behind the line of the schedule that wrote it. */
+  drawTiles(tiles, scrolls) {
+    const { model } = this, { kernels, locations, chains } = model.data, k = kernels[model.chosen.function];
+    const place = (line) => chains[locations[line.location][0]]?.[0];
+    const lit = tiles.map((line) => model.isLit(line.location) || model.chosen.places.has(place(line)));
+    this.title.replaceChildren(`${tiles.length} lines by ${k?.tiles ?? "tiles"}`,
+      make("span", { class: "quiet" }, k ? ` · for ${k.label.split("@")[1] ?? k.label}` : ""));
+    this.lines.show(tiles.length, (i) => make("div", {
+      class: `row ${lit[i] ? "lit" : ""}`, "data-mark": "", "data-location": tiles[i].location,
+      onclick: () => place(tiles[i]) !== undefined && model.light(model.chainsOfPlace[place(tiles[i])].filter((chain) => chains[chain][0] === place(tiles[i]))),
+    }, make("span", { class: "wrote" }, place(tiles[i]) === undefined ? "" : model.told(place(tiles[i]))), ...lineOf(tiles[i])));
+    if (scrolls) lit.includes(true) ? this.lines.reveal(lit.indexOf(true)) : (this.body.scrollTop = 0);
   }
 }
 

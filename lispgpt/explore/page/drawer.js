@@ -3,7 +3,18 @@
 import { drawing, make } from "explore/dom.js";
 import { SentenceTab } from "explore/sentence.js";
 
+const microseconds = (value) => value === null || value === undefined ? "–" : `${number(value, value < 100 ? 2 : 0)} µs`;
 const number = (value, digits = 0) => value === null || value === undefined ? "–" : value.toLocaleString("en", { maximumFractionDigits: digits });
+
+/** The schedules that a product could be by: the modelled times, the least first, and why others leave it. */
+function offers(k) {
+  const able = k.offers.filter((offer) => offer.us !== undefined).sort((a, b) => a.us - b.us), most = Math.max(1e-9, ...able.map((offer) => offer.us));
+  return make("table", { class: "offers" }, make("thead", {}, make("tr", {}, ...["could be by", "modelled", "", ""].map((each) => make("th", {}, each)))), make("tbody", {},
+    ...able.map((offer) => make("tr", { "aria-selected": offer.schedule === k.chosen }, make("td", { class: "mono" }, offer.schedule), make("td", { class: "num" }, microseconds(offer.us)),
+      make("td", {}, make("span", { class: "bar", style: `width:${Math.round(120 * offer.us / most)}px` })), make("td", {}, offer.schedule === k.chosen ? "✓ taken" : `${number(offer.us / able[0].us, 2)} of the least`))),
+    ...k.offers.filter((offer) => offer.us === undefined).map((offer) => make("tr", {}, make("td", { class: "mono" }, offer.schedule), make("td", { class: "num" }, "–"),
+      make("td", { colspan: 2, class: "reason" }, offer.refused)))));
+}
 
 export class Drawer {
   constructor(model, footer) {
@@ -50,12 +61,13 @@ export class Drawer {
   kernels() {
     const { model } = this, { kernels } = model.data;
     const most = Math.max(1e-9, ...Object.values(kernels).map((each) => (each.floor ?? each.bytes / 1e5 ?? 0) * each.launches));
-    const head = ["kernel", "launches", "grid", "block", "registers", "shared", "spills", "MB", "Mflop", "floor µs", ""];
+    const head = ["kernel", "launches", "grid", "block", "registers", "shared", "spills", "MB", "Mflop", "floor µs", ...(model.measured ? ["measured µs"] : []), ""];
     const rows = model.kernels.map((name) => {
       const k = kernels[name];
       const cells = !k ? [] : [
         number(k.launches), k.grid.join("×"), k.block.join("×"), number(k.back?.registers),
-        number((k.back?.shared ?? 0) + k.shared || null), number(k.back?.spills), number(k.bytes / 1e6, 2), number(k.operations / 1e6, 2), number(k.floor, 2)];
+        number((k.back?.shared ?? 0) + k.shared || null), number(k.back?.spills), number(k.bytes / 1e6, 2), number(k.operations / 1e6, 2), number(k.floor, 2),
+        ...(model.measured ? [number(model.measured.get(name), 2)] : [])];
       const share = k ? (k.floor ?? k.bytes / 1e5 ?? 0) * k.launches / most : 0;
       return make("tr", {
         class: `pick ${model.functionIsLit(name) ? "lit" : ""}`, "aria-selected": name === model.chosen.function, "data-kernel": name,
@@ -64,10 +76,10 @@ export class Drawer {
       ...cells.map((cell) => make("td", { class: "num" }, cell)),
       make("td", {}, k ? make("span", { class: "bar floor", style: `width:${Math.round(140 * share)}px`, title: "its share of the floor of all launches" }) : ""));
     });
-    return [make("table", {}, make("thead", {}, make("tr", {}, ...head.map((each, i) => make("th", { class: i && i < 10 ? "num" : "" }, each)))), make("tbody", {}, ...rows))];
+    return [make("table", {}, make("thead", {}, make("tr", {}, ...head.map((each, i) => make("th", { class: i && i < head.length - 1 ? "num" : "" }, each)))), make("tbody", {}, ...rows))];
   }
 
-  /** Who took a kernel: the passes of the stages behind the plan that changed it first. */
+  /** Who took a kernel and why: the passes that scheduled it, and what each schedule said that was asked. */
   kernel() {
     const { model } = this, name = model.chosen.function, k = model.data.kernels[name], { passes } = model.data;
     const steps = model.outlines.get(name).filter((step) => step.number > 0);
@@ -80,17 +92,23 @@ export class Drawer {
       ["by tiles", k?.tiles], ["runs", k?.schedule],
     ]);
     const first = taken.length ? taken[0].number : Infinity;
-    const left = [...new Set(passes.filter((pass, i) => pass.stage === "schedule" && i + 1 < first && pass.name.startsWith("schedule")).map((pass) => pass.name))];
-    const cards = [card("Its schedule", why, ...(left.length ? [make("p", { class: "quiet" }, `Asked before that, without a word: ${left.filter((each) => !refusals.some(([pass]) => pass === each)).join(", ")}`)] : []), ...(refusals.length ? [make("p", {}, "Others said why they do not take it:"), make("ul", {}, ...refusals.map(([pass, reason]) => make("li", {}, make("code", {}, pass), ` ${reason}`)))] : []))];
+    const asked = [...new Set(passes.filter((pass, i) => pass.stage === "schedule" && i + 1 < first && pass.name.startsWith("schedule")).map((pass) => pass.name))];
+    const silent = asked.filter((each) => !refusals.some(([pass]) => pass === each));
+    const cards = [card("Its schedule", why, ...(k?.offers.length ? [offers(k)] : []),
+      ...(!k?.offers.length && silent.length ? [make("p", { class: "quiet" }, `These are not for its kind: ${silent.join(", ")}`)] : []),
+      ...(refusals.length ? [make("p", {}, "These said why they do not take it:"), make("ul", {}, ...refusals.map(([pass, reason]) => make("li", {}, make("code", {}, pass), ` ${reason}`)))] : []))];
     if (!k) return cards;
+    const measured = model.measured?.get(name);
+    cards.push(card("What it has to do", list([
+      ["launches", number(k.launches)], ["bytes of one", number(k.bytes)], ["operations", number(k.operations)],
+      ["floor", k.floor === null ? null : microseconds(k.floor)], ["measured", measured === undefined ? null : microseconds(measured)],
+      ["of its floor", measured === undefined || k.floor === null ? null : `${number(100 * k.floor / measured)} %`], ["means", k.means]])));
     cards.push(card("What it needs", list([
       ["grid", k.grid.join(" × ")], ["block", k.block.join(" × ")], ["registers of a lane", number(k.back?.registers)],
       ["bytes of shared memory", number((k.back?.shared ?? 0) + k.shared)], ["spills", number(k.back?.spills)], ["scratch bytes", number(k.back?.scratch)],
       ["widest load, bytes", number(k.back?.widest_load)]])));
-    cards.push(card("What it has to do", list([
-      ["launches", number(k.launches)], ["bytes of one", number(k.bytes)], ["operations", number(k.operations)],
-      ["floor", k.floor === null ? null : `${number(k.floor, 2)} µs`], ["means", k.means]])));
-    cards.push(card("Made of the forms", make("div", { class: "mono" }, ...k.forms.slice(0, 30).map((form) => make("div", {}, form)))));
+    cards.push(card("Made of the forms", make("div", { class: "mono" }, ...k.forms.slice(0, 30).map((form) => make("div", {}, form)),
+      ...(k.forms.length > 30 ? [make("div", {}, `and ${k.forms.length - 30} more`)] : []))));
     return cards;
   }
 
@@ -106,24 +124,28 @@ export class Drawer {
     ];
   }
 
-  /** Measured microseconds of the kernels of an entry, beside their floors. */
+  /** Measured microseconds of the kernels of an entry, beside their floors; with the last row they add up to a run. */
   time() {
-    const { model } = this, { data } = model, { kernels, whole } = data.times[this.entry] ?? { kernels: {}, whole: 0 };
-    const steps = data.plan.entries[this.entry].steps, counts = new Map();
-    for (const step of steps) counts.set(step.kernel, (counts.get(step.kernel) ?? 0) + 1);
-    const rows = Object.entries(kernels).map(([name, each]) => ({ name, each, count: counts.get(name) ?? 1, floor: data.kernels[name]?.floor ?? null }));
-    const sum = rows.reduce((total, row) => total + row.each * row.count, 0), most = Math.max(1e-9, ...rows.map((row) => row.each * row.count));
+    const { model } = this, { data } = model, { kernels, launches, whole } = data.times[this.entry] ?? { kernels: {}, launches: {}, whole: 0 };
+    const rows = Object.entries(kernels).map(([name, each]) => ({ name, each, count: launches[name] ?? 0, floor: data.kernels[name]?.floor ?? null }));
+    for (const row of rows) row.all = row.each * row.count;
+    const sum = rows.reduce((total, row) => total + row.all, 0), rest = whole - sum;
+    const most = Math.max(1e-9, rest, ...rows.map((row) => row.all)), wide = (value) => `width:${Math.round(200 * Math.max(0, value) / most)}px`;
+    const share = (value) => `${number(100 * value / whole, 1)} %`;
     const head = ["kernel", "launches", "µs each", "µs", "share", "floor µs", "of its floor", ""];
-    const cells = (row) => [number(row.count), number(row.each, 2), number(row.each * row.count, 1), `${number(100 * row.each * row.count / sum, 1)} %`,
+    const cells = (row) => [number(row.count), number(row.each, 2), number(row.all, 1), share(row.all),
       number(row.floor, 2), row.floor === null ? "–" : `${number(100 * row.floor / row.each)} %`];
-    return [this.choice(), make("p", {}, `The kernels' times add up to ${number(sum, 1)} µs; all of them at once take ${number(whole, 1)} µs.`),
+    const line = (about, named, values, ...bar) => make("tr", about, make("td", { class: "mono" }, ...named), ...values.map((cell) => make("td", { class: "num" }, cell)), make("td", {}, ...bar));
+    return [this.choice(), make("p", {}, make("b", {}, `${number(whole, 1)} µs`), ` a run; the kernels measured by themselves add up to ${number(sum, 1)} µs.`),
       make("table", {}, make("thead", {}, make("tr", {}, ...head.map((each, i) => make("th", { class: i && i < 7 ? "num" : "" }, each)))),
-        make("tbody", {}, ...rows.map((row) => make("tr", {
-          class: `pick ${model.functionIsLit(row.name) ? "lit" : ""}`, "aria-selected": row.name === model.chosen.function, onclick: () => model.choose({ function: row.name }),
-        }, make("td", { class: "mono" }, make("span", { class: "swatch", style: `--hue:${model.hue(row.name)}` }), data.kernels[row.name]?.label ?? row.name),
-        ...cells(row).map((cell) => make("td", { class: "num" }, cell)),
-        make("td", {}, make("span", { class: "bar", style: `width:${Math.round(200 * row.each * row.count / most)}px` }),
-          row.floor === null ? "" : make("span", { class: "bar floor", style: `width:${Math.round(200 * Math.min(row.each, row.floor) * row.count / most)}px;margin-left:-${Math.round(200 * row.each * row.count / most)}px` }))))))];
+        make("tbody", {}, ...rows.map((row) => line({
+          class: `pick ${model.functionIsLit(row.name) ? "lit" : ""}`, "aria-selected": row.name === model.chosen.function, "data-share": row.all / whole,
+          onclick: () => model.choose({ function: row.name }),
+        }, [make("span", { class: "swatch", style: `--hue:${model.hue(row.name)}` }), data.kernels[row.name]?.label ?? row.name], cells(row),
+        make("span", { class: "bar", style: wide(row.all) }),
+        row.floor === null ? "" : make("span", { class: "bar floor", style: `${wide(Math.min(row.all, row.floor * row.count))};margin-left:-${Math.round(200 * row.all / most)}px` }))),
+        line({ "data-share": rest / whole }, [rest < 0 ? "what overlaps of them" : "between them"], ["", "", number(rest, 1), share(rest), "", ""], make("span", { class: "bar", style: wide(rest) })),
+        line({ class: "sum" }, ["a run"], [number(rows.reduce((total, row) => total + row.count, 0)), "", number(whole, 1), share(whole), "", ""])))];
   }
 
   choice() {
@@ -136,12 +158,14 @@ export class Drawer {
   /** Steps from left to right, in rows by how early each can run, with lines for what one reads of another. */
   plan() {
     const { model } = this, entry = model.data.plan.entries[this.entry];
-    const { places, edges, width, height } = layout(entry);
+    const { places, edges, width, height } = layout(entry, this.body.clientWidth);
     const svg = drawing("svg", { width, height, role: "img", "aria-label": "the plan as a graph" });
     const reads = (i) => model.chosen.function === entry.steps[i].kernel;
     for (const [from, to] of edges) {
       const a = places[from], b = places[to];
-      const path = `M${a.x + WIDE} ${a.y + TALL / 2}C${a.x + WIDE + 24} ${a.y + TALL / 2} ${b.x - 24} ${b.y + TALL / 2} ${b.x} ${b.y + TALL / 2}`;
+      const path = a.band === b.band
+        ? `M${a.x + WIDE} ${a.y + TALL / 2}C${a.x + WIDE + 24} ${a.y + TALL / 2} ${b.x - 24} ${b.y + TALL / 2} ${b.x} ${b.y + TALL / 2}`
+        : `M${a.x + WIDE} ${a.y + TALL / 2}C${a.x + WIDE + 40} ${a.y + TALL + 12} ${b.x - 40} ${b.y - 12} ${b.x} ${b.y + TALL / 2}`;
       svg.append(drawing("path", { class: `edge ${reads(from) || reads(to) ? "lit" : ""}`, d: path }));
     }
     entry.steps.forEach((step, i) => {
@@ -155,14 +179,14 @@ export class Drawer {
       svg.append(node);
     });
     const remarks = entry.remarks.map((each) => make("p", { class: "quiet" }, each));
-    return [this.choice(), make("p", { class: "quiet" }, `${entry.steps.length} steps; each reads what those to its left have left.`), ...remarks, svg];
+    return [this.choice(), make("p", { class: "quiet" }, `${entry.steps.length} steps; each reads what those to its left and above have left.`), ...remarks, svg];
   }
 
   /** The arena's bytes against the steps: each part from the step that writes it to the last that reads it. */
   memory() {
     const { model } = this, { buffers, entries } = model.data.plan, entry = entries[this.entry];
     const spans = alive(entry, buffers);
-    const top = Math.max(1, ...spans.map((span) => span.end)), wide = Math.max(640, Math.min(3000, entry.steps.length * 14)), tall = 170;
+    const top = Math.max(1, ...spans.map((span) => span.end)), wide = Math.max(640, Math.min(3000, entry.steps.length * 14)), tall = Math.max(110, this.body.clientHeight - 125);
     const svg = drawing("svg", { width: wide + 90, height: tall + 34, role: "img", "aria-label": "memory over time" });
     const x = (step) => 80 + (step / entry.steps.length) * wide, y = (byte) => 6 + tall - (byte / top) * tall;
     for (let i = 0; i <= 4; i++) {
@@ -197,24 +221,29 @@ function dependencies(entry) {
     }
     for (const [buffer, offset, bytes, access] of step.arguments) {
       if (access === "read") continue;
-      const kept = (writers.get(buffer) ?? []).filter((other) => other.start < offset || other.end > offset + bytes);
+      const kept = (writers.get(buffer) ?? []).flatMap((other) => [
+        { ...other, end: Math.min(other.end, offset) }, { ...other, start: Math.max(other.start, offset + bytes) },
+      ].filter(({ start, end }) => start < end));
       writers.set(buffer, [...kept, { start: offset, end: offset + bytes, step: i }]);
     }
   });
   return [...edges].map((edge) => edge.split(" ").map(Number));
 }
 
-function layout(entry) {
-  const edges = dependencies(entry), depth = entry.steps.map(() => 0), rows = new Map(), places = [];
+/** Where each step stands: in columns by how early it can run, which go on below where the room ends. */
+function layout(entry, room) {
+  const edges = dependencies(entry), depth = entry.steps.map(() => 0), rows = new Map(), tall = [];
   for (const [from, to] of edges.sort((a, b) => a[1] - b[1])) depth[to] = Math.max(depth[to], depth[from] + 1);
-  entry.steps.forEach((_, i) => {
-    const row = rows.get(depth[i]) ?? 0;
+  const across = Math.max(1, Math.floor((room - 40) / (WIDE + GAP)));
+  const places = entry.steps.map((_, i) => {
+    const row = rows.get(depth[i]) ?? 0, band = Math.floor(depth[i] / across);
     rows.set(depth[i], row + 1);
-    places.push({ x: 4 + depth[i] * (WIDE + GAP), y: 6 + row * ROW });
+    tall[band] = Math.max(tall[band] ?? 0, row + 1);
+    return { x: 4 + (depth[i] % across) * (WIDE + GAP), row, band };
   });
-  const width = Math.max(...places.map((place) => place.x)) + WIDE + 20;
-  const height = Math.max(...places.map((place) => place.y)) + ROW + 6;
-  return { places, edges, width, height };
+  const tops = tall.reduce((found, count) => [...found, found[found.length - 1] + count * ROW + 10], [6]);
+  for (const place of places) place.y = tops[place.band] + place.row * ROW;
+  return { places, edges, width: Math.min(room - 30, Math.max(...places.map((place) => place.x)) + WIDE + 20), height: tops[tops.length - 1] + 6 };
 }
 
 /** The parts of the arena: {start, end, from, to}. */

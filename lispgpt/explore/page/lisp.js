@@ -37,7 +37,7 @@ export class Lisp {
 
   /** The text of a file, its forms as spans in each other. */
   draw(number) {
-    const { text, forms } = this.model.data.files[number];
+    const { text, forms, macros } = this.model.data.files[number];
     const spans = new Map();
     const top = make("pre", { class: "lisp mono" });
     const open = [{ element: top, end: text.length }];
@@ -79,6 +79,7 @@ export class Lisp {
       const head = /^\([^\s()[\]{}";]+/.exec(text.slice(start, end));
       if (head) {
         form.append("(", make("span", { class: "head" }, head[0].slice(1)));
+        if (start in macros) form.append(expander(form, macros[start]));
         at = start + head[0].length;
       }
     }
@@ -132,6 +133,7 @@ export class Lisp {
       class: `${file.library ? "library" : ""} ${lit.has(number) ? "lit" : ""}`,
       onclick: () => this.show(number),
     }, file.name.split("/").pop())));
+    this.tabs.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
   }
 
   /** The calls that what is lit came through, from the library's form out to the model's. */
@@ -152,4 +154,20 @@ export class Lisp {
     if (chains.size > 6) shown.push(make("div", {}, `and ${chains.size - 6} ways more`));
     this.way.replaceChildren(...shown);
   }
+}
+
+/** The button behind a macro's name, which shows and hides what the call becomes. */
+function expander(form, text) {
+  const shown = make("span", { class: "expansion", onclick: (event) => event.stopPropagation() }, text);
+  const button = make("button", {
+    class: "expand", title: "what this macro call becomes", "aria-label": "expand the macro", "aria-expanded": false,
+    onclick: (event) => {
+      event.stopPropagation();
+      const open = shown.isConnected;
+      if (open) shown.remove();
+      else form.after(shown);
+      button.setAttribute("aria-expanded", !open);
+    },
+  });
+  return button;
 }

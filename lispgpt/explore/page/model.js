@@ -14,6 +14,7 @@ export class Model extends EventTarget {
     data.places.forEach(([file, offset], place) => file >= 0 && this.placesOfFile[file].push({ offset, place }));
     this.placesOfFile.forEach((places) => places.sort((a, b) => a.offset - b.offset));
     this.outlines = new Map(Object.keys(data.functions).map((name) => [name, outline(data, streams, name)]));
+    this.measured = this.measuredTimes();
     this.owns = data.chains.map((chain) => this.innermostOwn(chain));
     this.kernels = this.listKernels();
     this.chosen = { function: this.kernels[0], pass: null, chains: null, places: new Set(), locations: null, form: null };
@@ -26,6 +27,13 @@ export class Model extends EventTarget {
     const launched = Object.keys(this.data.kernels).filter((name) => names.includes(name));
     const rest = names.filter((name) => !launched.includes(name) && !name.startsWith("__"));
     return launched.length ? launched : rest;
+  }
+
+  /** Microseconds of a launch of each kernel, in the first entry that launches it; null where nothing was measured. */
+  measuredTimes() {
+    const found = new Map();
+    for (const { kernels } of this.data.times) for (const [name, each] of Object.entries(kernels)) if (!found.has(name)) found.set(name, each);
+    return found.size ? found : null;
   }
 
   history(name) {

@@ -196,6 +196,9 @@ class Evaluator:
             self.site.fail(f"{describe(function)} cannot be called", form)
         return call(self, function, arguments, form)
 
+    def expanded(self, form: List, expansion: Form) -> None:
+        """Told what each macro call becomes, where somebody watches."""
+
     def evaluate_expansion(self, macro: Macro, form: List, environment: Environment) -> Any:
         """Expand a macro call and evaluate what it gives, where it was called."""
         scope = Environment(macro.environment, expands=True)
@@ -205,6 +208,7 @@ class Evaluator:
             expansion = as_form(self.body(macro.body, scope), form.span)
             if isinstance(expansion, Sequence) and expansion.weight > MOST_FORMS:
                 self.site.fail(f"`{macro.name}` expands to more than {MOST_FORMS:,} forms; does it ever end?", form)
+            self.expanded(form, expansion)
             return self.evaluate(expansion, environment)
 
 
