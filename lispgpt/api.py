@@ -85,6 +85,7 @@ def load(
     precision: str = EXACT,
     tokenizer: str | Path | None = None,
     adapter: str | Path | None = None,
+    adapters: Sequence[str | Path] = (),
     draft: str | Path | None = None,
     threads: int | None = None,
     cache: str | Path | bool | None = True,
@@ -99,7 +100,8 @@ def load(
     model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
     installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
     for.  tokenizer: a file; by default the one beside the checkpoint.  adapter: a LoRA's folder in PEFT's format, which
-    is added to a Hugging Face folder's weights.  draft: a smaller model of the same tokens, a program, artifact or
+    is added to a Hugging Face folder's weights; adapters: such folders that are loaded beside the weights, where each
+    text has its own (`Model.text`).  draft: a smaller model of the same tokens, a program, artifact or
     folder alone, which drafts tokens for this one to check: the same tokens, in less time.  threads: of a CPU.  cache:
     a folder that keeps what was compiled; by default the command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None
     keeps nothing.  check:
@@ -113,7 +115,7 @@ def load(
     with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
     (~/.config/lispgpt/trusted-keys).
     """
-    given = find_given(program, checkpoint, adapter)
+    given = find_given(program, checkpoint, adapter, adapters)
     if given.checkpoint is not None and given.checkpoint.notice:
         warnings.warn(given.checkpoint.notice, stacklevel=2)
     path, folder = given.program, folder_for(cache)
@@ -132,7 +134,8 @@ def load(
         chip = running_target(target)
         settings, rounding = _settings(settings, context), _precision(precision)
         more = (_path(pipeline), _batch(batch), sizes)
-        source = Request(path, chip, settings, given.config, *more, precision=rounding, each_op=first_nan)
+        how: dict[str, Any] = {"precision": rounding, "each_op": first_nan, "more": given.more}
+        source = Request(path, chip, settings, given.config, *more, **how)
         about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)
     chosen: dict[str, Any] = {

@@ -18,6 +18,7 @@ from lispgpt.runtime.decoding import padded, result_of, runs_on, step_inputs
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.near_ties import near_rows
+from lispgpt.runtime.own_adapters import tell_adapters
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
@@ -87,6 +88,7 @@ class Batch:
             text.generator.begin(text.prompt)
         spare = [texts[0]] * (self._together - len(texts))
         tell_lengths(self.session, [self._intake], [len(text.prompt) for text in [*texts, *spare]])
+        tell_adapters(self.session, [self._intake], [text.generator.adapter for text in [*texts, *spare]])
         rows = np.concatenate([padded(text.prompt, 0, self._longest) for text in [*texts, *spare]], axis=1)
         self.session.start(self._intake, dict(zip(self._intake.inputs, rows, strict=True)))
         for number, (place, text) in enumerate(zip(free, texts, strict=False)):

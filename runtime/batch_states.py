@@ -8,6 +8,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import Pieces
+from lispgpt.runtime.own_adapters import is_own_adapter
 from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.session import Session
 
@@ -31,7 +32,7 @@ def unsettle(session: Session, target: Entry, batch: Entry, place: int, position
 def keeps_positions(session: Session, entry: Entry) -> bool:
     """Whether what an entry's states say of a position stays as it is when later ones are taken in."""
     context = session.config.get("context")
-    held = session.held("state", [entry])
+    held = [name for name in session.held("state", [entry]) if not is_own_adapter(name)]
     return entry.repeatable and all(session.shape(name).count(context) == 1 for name in held)
 
 

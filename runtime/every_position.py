@@ -6,6 +6,7 @@ import numpy as np
 
 from lispgpt.runtime.decoding import padded
 from lispgpt.runtime.long_texts import tell_lengths
+from lispgpt.runtime.own_adapters import tell_adapters
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 
@@ -18,12 +19,14 @@ def rows_for(count: int, context: int) -> int:
     return min(next((rows for rows in ROWS if rows >= count), ROWS[-1]), context)
 
 
-def every_row(session: Session, entry: Entry, name: str, tokens: np.ndarray) -> np.ndarray:
-    """What a result of an entry says of each of i32 [n] tokens, f32 [n columns]; its states are then nobody's."""
+def every_row(session: Session, entry: Entry, name: str, tokens: np.ndarray, adapter: int = 0) -> np.ndarray:
+    """What a result of an entry says of each of i32 [n] tokens, f32 [n columns]; its states are then nobody's.
+    adapter: of those that are there beside the model, 0 for none."""
     session.holder, rows, found = None, entry.sizes["length"], []
     if not entry.repeatable:
         session.forget([entry])
     tell_lengths(session, [entry], [tokens.size])
+    tell_adapters(session, [entry], [adapter])
     for start in range(0, tokens.size, rows):
         part = tokens[start : start + rows]
         session.start(entry, dict(zip(entry.inputs, padded(part, start, rows), strict=True)))

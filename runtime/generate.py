@@ -37,6 +37,7 @@ from lispgpt.runtime.devices.base import RUNS_AHEAD
 from lispgpt.runtime.long_texts import Reach, tell_lengths
 from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup, ModelDrafts
 from lispgpt.runtime.near_ties import NearTies, report_of
+from lispgpt.runtime.own_adapters import tell_adapters
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
 from lispgpt.runtime.samplers.base import Sampler, log_probability
@@ -56,7 +57,7 @@ class Generator:
     of any choice.  Tokens come from the device where the program has an entry for them.  When the sequence fills the
     context, its last three quarters are prefilled again at positions from 0 and generation goes on.
     near_ties: decides where no token is clearly the most probable.  parted: whether steps that are launched already go
-    on with another token than this sequence.
+    on with another token than this sequence.  adapter: of those that are there beside the model, 0 for none.
     """
 
     session: Session
@@ -68,6 +69,7 @@ class Generator:
     near_ties: NearTies | None = None
     drafter: Callable[[Sequence[int], int], list[int]] | None = None
     drafted: int = 0
+    adapter: int = 0
 
     def __post_init__(self) -> None:
         session = self.session
@@ -169,6 +171,7 @@ class Generator:
         if not self.repeatable:
             self.session.forget(self._entries.values())
         tell_lengths(self.session, self._entries.values(), [length])
+        tell_adapters(self.session, self._entries.values(), [self.adapter])
 
     def device_draws(self) -> Weighted | None:
         """The sampler by whose settings the device draws; None where it decodes greedily or the host samples."""
@@ -226,7 +229,7 @@ class Generator:
         ties, logits = self.near_ties, None
         if not isinstance(self.sampler or Greedy(), Greedy) or ties is None or not ties.near(report):
             return checked_token(report[0], self.vocab), None
-        token = ties.decide(report, self.tokens[-self.position :], self.vocab, self)
+        token = ties.decide(report, self.tokens[-self.position :], self.vocab, self, self.adapter)
         if self.adjustment is not None or self.logprobs:
             logits = ties.logits(self.vocab)
             token = Greedy()(logits if self.adjustment is None else self.adjustment(logits))

@@ -24,6 +24,7 @@ from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.base.precisions import EXACT
 from lispgpt.runtime.decoding import chunk_sizes, padded, reports, taking_in
 from lispgpt.runtime.long_texts import tell_lengths
+from lispgpt.runtime.own_adapters import tell_adapters
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.session import Session
@@ -103,17 +104,17 @@ class NearTies:
         token, equal, lead = report[:3]
         return lead < self._clear or (equal > 1 and (self._twins is None or equal != self._twins[token]))
 
-    def decide(self, report: Sequence[int], tokens: Sequence[int], vocab: int, holder: object) -> int:
+    def decide(self, report: Sequence[int], tokens: Sequence[int], vocab: int, holder: object, adapter: int = 0) -> int:
         """The token after these, which the states for one sequence then hold: they are the holder's or nobody's.
 
-        report: which is not clear.
+        report: which is not clear.  adapter: the sequence's own.
         """
         self.decided += 1
         if self._session.holder is not holder:
             self._session.holder = None
         if report[1] > 1 and self._twins is None:
             self._twins = self._count_twins(vocab)
-        self._run(tokens)
+        self._run(tokens, adapter)
         if "next" not in self._last.results:
             return Greedy()(self.logits(vocab))
         return reports(self._session, self._last)[0][0]
@@ -131,11 +132,12 @@ class NearTies:
             classes = np.unique(classes * vocab + kinds, return_inverse=True)[1].astype(np.int64)
         return np.bincount(classes)[classes]
 
-    def _run(self, tokens: Sequence[int]) -> None:
+    def _run(self, tokens: Sequence[int], adapter: int = 0) -> None:
         """Take tokens in from nothing."""
         if not self._repeatable:
             self._session.forget(self._entries.values())
         tell_lengths(self._session, self._entries.values(), [len(tokens)])
+        tell_adapters(self._session, self._entries.values(), [adapter])
         start = 0
         for size in chunk_sizes(len(tokens), self._sizes, self._session.device.weight_rows, self._repeatable):
             part, self._last = tokens[start : start + size], self._chunk(size)

@@ -43,6 +43,18 @@ def adapters() -> list[RecordedAdapter]:
     return [RecordedAdapter(**each) for each in json.loads(RECORDED.read_text())]
 
 
+def wide_adapter(path: Path, seed: int, rank: int = 5) -> Path:
+    """The folder of one for all matrices of examples/models/austen, and of another rank than `small_adapter`'s."""
+    kinds = {"attn.c_attn": (192, 576), "attn.c_proj": (192, 192), "mlp.c_fc": (192, 768), "mlp.c_proj": (768, 192)}
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "fan_in_fan_out": True, "use_rslora": True}
+    tensors = {}
+    for layer in range(4):
+        for kind, (into, out) in kinds.items():
+            start = f"base_model.model.transformer.h.{layer}.{kind}.lora"
+            tensors |= {f"{start}_A.weight": (rank, into), f"{start}_B.weight": (out, rank)}
+    return RecordedAdapter(path.name, "austen", config, tensors, seed, [], [], []).write(path)
+
+
 def small_adapter(path: Path, seed: int = 1) -> Path:
     """The folder of one for examples/models/austen."""
     config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "fan_in_fan_out": True, "target_modules": ["c_attn"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from recorded_folders import Folder, folders
 from test_cli import Call, call, made
 
 import lispgpt
-from lispgpt.compiler.folders import find_given
+from lispgpt.compiler.folders import PROGRAMS, find_given
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
 
 __all__ = ["call", "made"]
@@ -38,6 +39,39 @@ def test_a_model_with_an_adapter_says_what_it_says_in_peft(name: str, tmp_path: 
         text = model.generate(wanted.prompt, greedy=True, max_new_tokens=len(wanted.continued))
         str(text)
         assert text.tokens == wanted.continued
+
+
+BESIDE = [name for name in ADAPTERS if not ADAPTERS[name].config.get("modules_to_save")]
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("name", BESIDE)
+def test_an_adapter_beside_the_model_says_what_it_says_in_peft(name: str, tmp_path: Path) -> None:
+    """With another one of the same model, and without any."""
+    base, adapter = written(name, tmp_path)
+    wanted, plain = ADAPTERS[name], BASES[ADAPTERS[name].base].cases[0]
+    other = replace(wanted, seed=wanted.seed + 100).write(tmp_path / "other")
+    with lispgpt.load(base, adapters=[other, adapter]) as model:
+        for number in (2, 0, 1):
+            logits = model.logits(wanted.prompt, number)[-1]
+            assert (np.abs(logits - wanted.logits).max() < 2e-3) == (number == 2)
+        options = model.options(greedy=True, max_new_tokens=len(wanted.continued))
+        texts = [model.text(wanted.prompt, options, adapter=number) for number in (1, 2)]
+        texts.append(model.text(plain.prompt, replace(options, max_new_tokens=len(plain.tokens))))
+        for _ in model.together(texts, 3):
+            continue
+        assert texts[1].tokens == wanted.continued and texts[2].tokens == list(plain.tokens)
+
+
+def test_what_adapters_beside_a_model_cannot_be_is_said(tmp_path: Path, call: Call) -> None:
+    base, saved = written("saved", tmp_path)
+    with pytest.raises(lispgpt.UserError, match="no product's matrix alone: `lispgpt checkpoint convert --merge`"):
+        lispgpt.load(base, adapters=[saved])
+    turned = ADAPTERS["plain"].write(tmp_path / "turned", fan_in_fan_out=False)
+    with pytest.raises(lispgpt.UserError, match="adds 180 by 60 to what is 60 by 180"):
+        lispgpt.load(BASES["gpt2-untied-f32"].write(tmp_path / "gpt2"), adapters=[turned])
+    with pytest.raises(lispgpt.UserError, match="none are given"):
+        lispgpt.load(PROGRAMS / "gpt2.lisp", adapters=[saved])
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

@@ -36,8 +36,9 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     """Serve MODELs (folders, GGUF files, ORG/NAME): /v1/chat/completions, /v1/completions, and a page to talk at /.
 
-    A text's tokens do not depend on what else is served, or was.  MODEL with each --adapter is a model, too.  Clients
-    are those of OpenAI's API; /metrics is for Prometheus.  Wants: pip install 'lispgpt[serve]'.
+    A text's tokens do not depend on what else is served, or was.  MODEL with each --adapter is a model, too: its
+    requests run in one batch with the others.  Clients are those of OpenAI's API; /metrics is for Prometheus.  Wants:
+    pip install 'lispgpt[serve]'.
     """
     try:
         import uvicorn
@@ -47,19 +48,22 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     except ImportError as error:
         raise UserError(f"serving wants more packages ({error.name}): pip install 'lispgpt[serve]'") from None
 
-    def loaded(name: str, path: Path, adapter: Path | None = None) -> Served:
-        template = find_template(find_given(path, options["checkpoint"]).weights, options["template"])
-        model = load_model(ctx, path, options | {"adapter": adapter}, batch=options["places"])
-        return Served.of(name, model, template, options["places"], options["queue"])
-
-    if options["adapters"] and len(models) > 1:
+    adapters = options["adapters"]
+    if adapters and len(models) > 1:
         raise UserError("adapters are of one MODEL: give one")
-    asked = [(path, None) for path in models] + [(models[0], adapter) for adapter in options["adapters"]]
-    named = {_name(adapter or path): partial(loaded, _name(adapter or path), path, adapter) for path, adapter in asked}
-    if len(named) < len(asked):
+
+    def loaded(path: Path) -> Served:
+        template = find_template(find_given(path, options["checkpoint"]).weights, options["template"])
+        more: dict[str, Any] = {"batch": options["places"], "adapters": adapters, "adapter": None}
+        model = load_model(ctx, path, options | more, **more)
+        return Served.of(_name(path), model, template, options["places"], options["queue"])
+
+    named = {_name(path): partial(loaded, path) for path in models}
+    beside = {_name(path): (_name(models[0]), number) for number, path in enumerate(adapters, 1)}
+    if len({**named, **beside}) < len(models) + len(adapters):
         raise UserError("two of the models have one name: give other folders")
-    there = Models(named, options["loaded"])
-    for name in there.names[: options["loaded"]]:
+    there = Models(named, options["loaded"], beside)
+    for name in list(named)[: options["loaded"]]:
         there.end(there.begin(name))  # type: ignore[arg-type]
     key = options["api_key"] or ctx.obj["environment"].get("LISPGPT_API_KEY")
     hosts = (*LOCAL, options["host"]) if options["host"] in LOCAL else ()

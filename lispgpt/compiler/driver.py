@@ -68,6 +68,7 @@ def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator
         words=WORDS,
         checks_gradients=request.checks_gradients,
         kind=kind,
+        more=request.more,
     )
     for warning in program.warnings:
         print(warning.render("warning"), file=sys.stderr)

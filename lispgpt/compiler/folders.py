@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,9 @@ from lispgpt.base.reading import is_there
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
 from lispgpt.runtime.checkpoints.adapter import Adapter
+from lispgpt.runtime.checkpoints.base import MappedCheckpoint
 from lispgpt.runtime.checkpoints.sealed import LATEST
+from lispgpt.runtime.checkpoints.several_adapters import open_beside
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
 
@@ -97,12 +99,14 @@ class Given:
     """What is to be run or compiled.
 
     program: its file.  artifact: what is in it, where that is one.  weights: where its checkpoint lies, if it has one.
+    more: forms that are added to the program.
     """
 
     program: Path
     artifact: Artifact | None
     weights: Path | None
     checkpoint: Checkpoint | None
+    more: str = ""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -110,10 +114,16 @@ class Given:
         return {} if self.checkpoint is None else dict(self.checkpoint.config)
 
 
-def find_given(program: str | Path, checkpoint: str | Path | None, adapter: str | Path | None = None) -> Given:
+def find_given(
+    program: str | Path,
+    checkpoint: str | Path | None,
+    adapter: str | Path | None = None,
+    adapters: Sequence[str | Path] = (),
+) -> Given:
     """A program, an artifact, a Hugging Face folder or GGUF file alone, and a checkpoint to run it with; UserError
     where they do not fit each other.  A model of the hub may stand for a folder (see `hub`).  adapter: the folder of a
-    LoRA that is added to a folder's weights."""
+    LoRA that is added to a folder's weights; adapters: of such as are loaded beside them, for each sequence to have its
+    own."""
     path, weights = hub.local(program), None if checkpoint is None else hub.local(checkpoint)
     newest = checkpoints.settled(path)
     if path != newest and is_model(newest):
@@ -127,12 +137,28 @@ def find_given(program: str | Path, checkpoint: str | Path | None, adapter: str 
     _check_runs(path)
     artifact = load_artifact(path) if path.suffix == ".lgpt" or path.is_dir() else None
     if weights is None:
-        if adapter is not None:
+        if adapter is not None or adapters:
             raise UserError("an adapter is added to a model's weights, and none are given")
         return Given(path, artifact, None, None)
     names = artifact.folder if artifact else names_in(path) if is_model(weights) else None
     added = None if adapter is None else Adapter(adapter)
-    return Given(path, artifact, weights, open_for(weights, path, names, added))
+    found, more = open_for(weights, path, names, added), ""
+    if adapters:
+        if artifact is not None:
+            raise UserError(f"{path} was compiled without adapters: give the model's folder")
+        found, more = _beside(found, weights, path, names, [Adapter(each) for each in adapters])
+    return Given(path, artifact, weights, found, more)
+
+
+def _beside(
+    base: Checkpoint, folder: Path, program: Path, names: FolderMap | None, adapters: Sequence[Adapter]
+) -> tuple[Checkpoint, str]:
+    """A folder's weights with adapters beside them, and what its program is told of that."""
+    if not is_folder(folder) or not isinstance(base, MappedCheckpoint):
+        raise UserError(f"{folder} is no Hugging Face folder, and {adapters[0].path} is an adapter of such")
+    if names is None:
+        raise UserError(f"{program} does not say what it calls a folder's weights, to which adapters are added")
+    return open_beside(base, folder, names, adapters)
 
 
 def program_of_run(folder: Path) -> Path:

@@ -37,6 +37,7 @@ class Request:
     apart: whether every kernel stays a launch of its own, and none is one for a whole step.  each_op: whether each op
     that computes is a kernel of its own, so that a launch is of one form.  checks_gradients: whether all floats are of
     64 bits, and entries say what they differentiate, see `lispgpt.language.model.gradient_checks`.
+    more: forms that are evaluated behind the program's, such as those that declare adapters.
     """
 
     program: Path
@@ -59,6 +60,7 @@ class Request:
     each_op: bool = False
     checks_gradients: bool = False
     schedules: Sequence[Path] = ()
+    more: str = ""
 
     def wider(self) -> list[Request]:
         """This and what would do as well: the same for longer prompts, and with the entries that it does without."""

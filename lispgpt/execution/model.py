@@ -154,16 +154,17 @@ class Model:
             continue
         return texts
 
-    def logits(self, tokens: str | Sequence[int]) -> np.ndarray:
-        """What the model says of the token after each of these, f32 [tokens, vocabulary]."""
+    def logits(self, tokens: str | Sequence[int], adapter: int = 0) -> np.ndarray:
+        """What the model says of the token after each of these, f32 [tokens, vocabulary]; with one of the adapters that
+        it was loaded with, from 1 on."""
         given = self._within(self.prompt(tokens), "logits")
         entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=self._rows(given.size))
         if not entry.repeatable:
             entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=given.size)
         with self.session.alone():
-            return every_row(self.session, entry, "logits", given)[:, : int(self.artifact.config["vocab"])]
+            return every_row(self.session, entry, "logits", given, adapter)[:, : int(self.artifact.config["vocab"])]
 
-    def embedding(self, text: str | Sequence[int], pooling: str = "last") -> np.ndarray:
+    def embedding(self, text: str | Sequence[int], pooling: str = "last", adapter: int = 0) -> np.ndarray:
         """What the model makes of a text, f32 [width] of length 1: what its head takes at the last position, or, with
         pooling "mean", at all on average.  UserError for no text, and for one that is longer than the context."""
         if pooling not in ("last", "mean"):
@@ -173,7 +174,7 @@ class Model:
         if not entry.repeatable:
             entry = self.entry(HIDDEN, "embeddings", batch=1, length=1)
         with self.session.alone():
-            return pooled(every_row(self.session, entry, "hidden", given), pooling)
+            return pooled(every_row(self.session, entry, "hidden", given, adapter), pooling)
 
     def _within(self, tokens: Sequence[int], what: str) -> np.ndarray:
         """Tokens of a text that fits into the context, i32 [n]; UserError for others."""
@@ -263,8 +264,9 @@ class Model:
         """How text is generated: what is given, and beside it what the program's `generate` form says."""
         return Options.of(given, self._generation()["options"])
 
-    def text(self, prompt: Sequence[int], options: Options, number: int = 0) -> Text:
-        """What a new sequence makes of a prompt; number: among texts that draw alike, each by a seed of its own."""
+    def text(self, prompt: Sequence[int], options: Options, number: int = 0, adapter: int = 0) -> Text:
+        """What a new sequence makes of a prompt; number: among texts that draw alike, each by a seed of its own.
+        adapter: which of those that the model was loaded with, from 1 on; 0 for none."""
         session, name = self._generating(), self._generation()["entry"]
         adjustment = options.adjustment(int(session.config.get("vocab") or 0))
         chosen = options.sampler(number), adjustment, options.logprobs
@@ -276,7 +278,7 @@ class Model:
         with session.alone():
             more = None if self._request is None else self._taking_in
             self._near_ties = self._near_ties or NearTies(session, name, more)
-            generator = Generator(session, name, *chosen, options.lookup, self._near_ties, drafter, DRAFTED)
+            generator = Generator(session, name, *chosen, options.lookup, self._near_ties, drafter, DRAFTED, adapter)
         return Text(generator, prompt, Continuation(options.max_new_tokens, self.tokenizer, options.stops))
 
     def _drafter(self, options: Options, chosen: tuple[Any, ...]) -> DraftModel | None:

@@ -35,6 +35,7 @@ from lispgpt.language.forms import (
     tensors,
 )
 from lispgpt.language.model import (
+    adapting,
     array_forms,
     building,
     declarations,
@@ -61,6 +62,7 @@ from lispgpt.language.reader.forms import List
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
 _REGISTERED = (
+    adapting,
     arithmetic,
     array_forms,
     choice,
@@ -152,6 +154,7 @@ def evaluate(
     words: Mapping[str, Builtin] | None = None,
     checks_gradients: bool = False,
     kind: type[Evaluator] = Evaluator,
+    more: str = "",
 ) -> Program:
     """Evaluate a program inside the active ir.Context.
 
@@ -160,6 +163,7 @@ def evaluate(
     `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
     devices: how many will share the batch, which entries are built for as a whole.  words: what schedules are made of.
     checks_gradients: see `gradient_checks`.  kind: of evaluator, where somebody watches.
+    more: forms that are evaluated behind the program's.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
@@ -171,6 +175,8 @@ def evaluate(
         model.overrides, model.checkpoint, model.devices = dict(overrides), dict(checkpoint_config), devices
         files.loading.append(Path(source.name).resolve())
         modules.run(evaluator, source, environment)
+        if more:
+            modules.run(evaluator, Source("(what is added to the program)", more), environment)
         _check_overrides(model)
         for entry, chosen in sizes.choices(evaluator, model, wanted):
             building.build(evaluator, entry, chosen)

@@ -21,7 +21,7 @@
 
 ; [rows in] times the transpose of [out in] -> [rows out]
 (defn matmul-transposed [x w]
-  (contract [n o] (stored (multiplied x)) [n k] w [o k]))
+  (adapted (contract [n o] (stored (multiplied x)) [n k] w [o k]) x w))
 
 (defn linear [x w & bias]
   (fold + (matmul-transposed x w) bias))

@@ -73,10 +73,10 @@ class _Server:
     async def generate(self, request: Request, chat: bool) -> Response:
         """Texts for prompts or a conversation, whole or as they come."""
         asked = (requests.chat if chat else requests.completion)(requests.Body(await _body(request)))
-        served = await self._begin(asked.model)
+        served, asked.adapter = await self._begin(asked.model), self._models.adapter(asked.model)
         try:
             streams = Streams(served.scheduler, await asyncio.to_thread(choices_of, served, asked, chat))
-            answers = Answers(asked, chat, served.name, served.tokenizer)
+            answers = Answers(asked, chat, asked.model or served.name, served.tokenizer)
             streams.submit()
         except BaseException as error:
             self._models.end(served)
@@ -161,9 +161,10 @@ class _Server:
         body = requests.Body(await _body(request))
         asked = Embeddings(body)
         async with self._using(body) as served:
-            found, count = await asyncio.to_thread(asked.of, served.model)
+            name = str(body.get("model") or served.name)
+            found, count = await asyncio.to_thread(asked.of, served.model, self._models.adapter(name))
             usage = {"prompt_tokens": count, "total_tokens": count}
-            return JSONResponse({"object": "list", "model": served.name, "data": found, "usage": usage})
+            return JSONResponse({"object": "list", "model": name, "data": found, "usage": usage})
 
     async def tokenize(self, request: Request) -> Response:
         """{"model", "prompt"} or {"model", "messages"} -> {"tokens", "count", "max_model_len"}"""

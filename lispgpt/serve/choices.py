@@ -35,7 +35,7 @@ def choices_of(served: Served, asked: Asked, chat: bool) -> list[Choice]:
         options = served.model.options(**given)
         options.adjustment(vocab)  # says what is wrong with biases
         for number in range(asked.n):
-            job = Job(tokens, options, _nobody, number, asked.priority, grammar, asked.logprobs or 0)
+            job = Job(tokens, options, _nobody, number, asked.priority, grammar, asked.logprobs or 0, asked.adapter)
             made.append(Choice(len(made), job))
     if chat:
         _tell_apart(served, asked, made)

@@ -20,10 +20,10 @@ class Embeddings:
         if body.get("dimensions") is not None:
             raise BadRequest("a model's embeddings have as many dimensions as it is wide", "dimensions")
 
-    def of(self, model: Model) -> tuple[list[dict[str, Any]], int]:
+    def of(self, model: Model, adapter: int = 0) -> tuple[list[dict[str, Any]], int]:
         """The vectors, and of how many tokens they are; UserError for a text that is longer than the context."""
         texts = [model.prompt(each) for each in self._inputs]
-        vectors = [model.embedding(text, self._pooling).astype("<f4") for text in texts]
+        vectors = [model.embedding(text, self._pooling, adapter).astype("<f4") for text in texts]
         told = [
             base64.b64encode(vector.tobytes()).decode() if self._format == "base64" else vector.tolist()
             for vector in vectors

@@ -43,17 +43,27 @@ class Served:
 
 
 class Models:
-    """loaders: what loads each model, by its name.  most: how many are loaded at once."""
+    """loaders: what loads each model, by its name.  most: how many are loaded at once.  adapters: names of models with
+    an adapter, each with the model's own name and the adapter's number there."""
 
-    def __init__(self, loaders: Mapping[str, Callable[[], Served]], most: int) -> None:
-        self._loaders, self._most = loaders, most
+    def __init__(
+        self,
+        loaders: Mapping[str, Callable[[], Served]],
+        most: int,
+        adapters: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:
+        self._loaders, self._most, self._adapters = loaders, most, adapters or {}
         self._there: dict[str, Served] = {}
         self._lock, self._loading = threading.Lock(), threading.Lock()
         self.created = int(time.time())
 
     @property
     def names(self) -> list[str]:
-        return list(self._loaders)
+        return [*self._loaders, *self._adapters]
+
+    def adapter(self, name: str) -> int:
+        """Which of the model's adapters a name stands for; 0 for none."""
+        return self._adapters.get(name, ("", 0))[1]
 
     @property
     def there(self) -> list[Served]:
@@ -65,6 +75,7 @@ class Models:
 
         This may take long, where it has to be loaded; one is at a time, and those that are there go on meanwhile.
         """
+        name = self._adapters.get(name, (name, 0))[0]
         if name not in self._loaders:
             return None
         with self._lock:

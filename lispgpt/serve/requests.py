@@ -34,6 +34,7 @@ class Asked:
     options: those of `lispgpt.runtime.options` that were given.  n: texts of each prompt.  logprobs: whether to tell
     log-probabilities, and of how many of the most probable tokens beside.  form: what the text has to be, or None.
     tools: as the template is told of them.  forced: the functions of which one has to be called.
+    adapter: of the model's, 0 for none.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Asked:
     priority: int = 0
     template: dict[str, Any] = field(default_factory=dict)
     rendered: str = ""
+    adapter: int = 0
 
 
 class Body:

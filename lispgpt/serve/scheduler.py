@@ -19,10 +19,11 @@ from lispgpt.api import Model, UserError
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.batch_states import settle
 from lispgpt.runtime.decoding import GREEDY
+from lispgpt.runtime.intake import Intake
 from lispgpt.runtime.prefixes import Prefixes
 from lispgpt.runtime.samplers.steering import Steering
 from lispgpt.runtime.text import Text
-from lispgpt.serve.jobs import Intake, Job
+from lispgpt.serve.jobs import Job
 
 
 class Busy(Exception):
@@ -74,7 +75,7 @@ class Scheduler:
         self._waiting: list[tuple[int, int, Job]] = []
         self._numbers = itertools.count()
         self._running: dict[int, Job] = {}
-        self._intake: Intake | None = None
+        self._intake: Job | None = None
         entry = model.entry(GREEDY, "servers", batch=places, positions=1)
         self._batch = _Places(model.session, entry, True)
         self._batch.wanted = lambda: bool(self._waiting) or self._intake is not None or self._ending
@@ -133,7 +134,7 @@ class Scheduler:
 
     @property
     def _under_way(self) -> list[Job]:
-        return [*self._running.values(), *([self._intake.job] if self._intake else [])]
+        return [*self._running.values(), *([self._intake] if self._intake else [])]
 
     def _something(self) -> bool:
         return bool(self._ending or self._waiting or self._running or self._intake)
@@ -142,7 +143,7 @@ class Scheduler:
         for place, sequence in list(self._running.items()):
             if sequence.cancelled:
                 self._leave(place, "cancelled")
-        if self._intake is not None and self._intake.job.cancelled:
+        if self._intake is not None and self._intake.cancelled:
             self._intake = None
         with self._wake:
             left = [each for each in self._waiting if not each[2].cancelled]
@@ -162,26 +163,28 @@ class Scheduler:
             with self._wake:
                 _, _, sequence = heapq.heappop(self._waiting)
             try:
-                self._intake = self._begin(sequence)
+                self._begin(sequence)
+                self._intake = sequence
             except UserError as error:
                 sequence.hear("", None, error)
         if self._intake is None:
             return
-        intake = self._intake
+        job, intake = self._intake, self._intake.intake
+        assert intake is not None
         with self.model.session.alone():
             try:
                 token = intake.chunk()
             except UserError as error:
                 self._intake = None
-                intake.job.hear("", None, error)
+                job.hear("", None, error)
                 return
             if token is None:
                 return
             self._intake = None
-            self._first(intake, token, free)
+            self._first(job, intake, token, free)
 
-    def _begin(self, sequence: Job) -> Intake:
-        text = self.model.text(sequence.prompt, sequence.options, sequence.number)
+    def _begin(self, sequence: Job) -> None:
+        text = self.model.text(sequence.prompt, sequence.options, sequence.number, sequence.adapter)
         if sequence.grammar is not None or sequence.top:
             grammar = None if sequence.grammar is None else sequence.grammar()
             sequence.steering = Steering(text.generator.adjustment, grammar, sequence.top)
@@ -189,22 +192,22 @@ class Scheduler:
         sequence.text = text
         with self.model.session.alone():
             text.generator.begin(text.prompt)
-            intake = Intake(sequence, text, self.prefixes)
+            sequence.intake = Intake(text, self.prefixes)
+        sequence.cached = sequence.intake.cached
         self.counts.prompt_tokens += len(text.prompt)
         self.counts.cached_tokens += sequence.cached
-        return intake
 
-    def _first(self, intake: Intake, token: int, free: list[int]) -> None:
+    def _first(self, job: Job, intake: Intake, token: int, free: list[int]) -> None:
         """Go on with a prompt's first token, at a place in the batch."""
-        text, place = intake.text, self.prefixes.place_for(intake.text.prompt, free)
-        piece = self._said(intake.job, text.take(token))
+        text, place = intake.text, self.prefixes.place_for(intake.text.prompt, free, job.adapter)
+        piece = self._said(job, text.take(token))
         self.counts.tokens += 1
-        self._running[place] = intake.job
+        self._running[place] = job
         if text.ended is None:
             session, generator = self.model.session, text.generator
             settle(session, generator.single, self._batch.entry, place, generator.position)
             self._batch.places[place] = text
-            self.prefixes.holds(place, text.prompt if intake.clean else ())
+            self.prefixes.holds(place, text.prompt if intake.clean else (), job.adapter)
         self._tell(place, piece)
 
     def _said(self, job: Job, piece: str) -> str:

@@ -220,6 +220,12 @@ class MappedCheckpoint(Checkpoint):
         self._files = tuple(files)
         self._tensors = dict(tensors)
 
+    def with_more(self, tensors: Mapping[str, StoredTensor]) -> MappedCheckpoint:
+        """The same with more tensors, which need not lie in its files."""
+        made = MappedCheckpoint(self.format, self.path, self.config, self._files, {**self._tensors, **tensors})
+        made.notice = self.notice
+        return made
+
     def names(self) -> tuple[str, ...]:
         return tuple(self._tensors)
 

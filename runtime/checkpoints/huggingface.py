@@ -79,7 +79,7 @@ def open_checkpoint(path: Path, names: FolderMap | None = None, adapter: Adapter
         stored = _read_weights(folder, None if path.is_dir() else path, names.prefix)
         stored = with_scales(folder, stored, data.get(QUANTIZATION))
         if adapter is not None:
-            stored = adapter.merged(stored, partial(_without, names.prefix))
+            stored = adapter.merged(stored, partial(without_prefix, names.prefix))
         return assemble(
             folder, names, config, _without_guessing(stored, config.get("layers", 1), data.get(GUESSING) or 0)
         )
@@ -185,14 +185,14 @@ def read_named(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict
     found: dict[str, tuple[str, Stored]] = {}
     for path in files:
         for full_name, tensor in read_safetensors(path).items():
-            name = _without(prefixes, full_name)
+            name = without_prefix(prefixes, full_name)
             if name in found:
                 raise UserError(f"{path}: tensor {name!r} is there twice")
             found[name] = full_name, tensor
     return found
 
 
-def _without(prefixes: Sequence[str], name: str) -> str:
+def without_prefix(prefixes: Sequence[str], name: str) -> str:
     """A tensor's name without the first of the prefixes that it has."""
     return name.removeprefix(next(filter(name.startswith, prefixes), ""))
 
@@ -205,7 +205,7 @@ def merge(folder: Path, adapter: Adapter, prefixes: Sequence[str], out: Path) ->
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already: a merged model is written to a new folder")
     read = read_named(folder, None, prefixes)
-    merged = adapter.merged({name: tensor for name, (_, tensor) in read.items()}, partial(_without, prefixes))
+    merged = adapter.merged({name: tensor for name, (_, tensor) in read.items()}, partial(without_prefix, prefixes))
     merged = {read[name][0]: tensor for name, tensor in merged.items()}
     for full, tensor in merged.items():
         check_readable(folder, full, tensor)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import seeded
-from serve.conftest import PLACES
+from recorded_adapters import small_adapter, wide_adapter
+from serve.conftest import AUSTEN, PLACES
 
 import lispgpt
 from lispgpt.serve.jobs import Job
 from lispgpt.serve.scheduler import Busy, Scheduler
 
+Request = tuple[list[int], dict[str, Any], int, int]
 
-def random_requests(random: np.random.Generator, count: int) -> list[tuple[list[int], dict[str, Any], int]]:
-    """Prompts that share starts or do not, how they are continued, and how many alternatives are wanted."""
+
+def random_requests(random: np.random.Generator, count: int, adapters: int = 0) -> list[Request]:
+    """Prompts that share starts or do not, how they are continued, how many alternatives are wanted, and by which of
+    so many adapters."""
     starts = [random.integers(0, 4095, 120).tolist() for _ in range(3)]
     found = []
     for _ in range(count):
@@ -31,7 +37,7 @@ def random_requests(random: np.random.Generator, count: int) -> list[tuple[list[
             options |= {"top_p": 0.9} if random.random() < 0.3 else {}
         if random.random() < 0.3:
             options |= {"frequency_penalty": 0.5, "logit_bias": {int(random.integers(4096)): 3.0}}
-        found.append((prompt, options, 4 if random.random() < 0.3 else 0))
+        found.append((prompt, options, 4 if random.random() < 0.3 else 0, int(random.integers(adapters + 1))))
     return found
 
 
@@ -44,10 +50,10 @@ class Heard:
         self.said: dict[int, Any] = {}
         self.pieces: dict[int, str] = {}
 
-    def submit(self, requests: list[tuple[list[int], dict[str, Any], int]]) -> None:
-        for number, (prompt, options, top) in enumerate(requests):
+    def submit(self, requests: list[Request]) -> None:
+        for number, (prompt, options, top, adapter) in enumerate(requests):
             options = self._scheduler.model.options(**options)
-            self.jobs.append(Job(prompt, options, self._hearing(number), top=top))
+            self.jobs.append(Job(prompt, options, self._hearing(number), top=top, adapter=adapter))
         self._scheduler.submit(self.jobs)
 
     def _hearing(self, number: int) -> Any:
@@ -66,9 +72,9 @@ class Heard:
             self._done.get(timeout=120)
 
 
-def check_alone(model: lispgpt.Model, random: np.random.Generator, count: int) -> Scheduler:
+def check_alone(model: lispgpt.Model, random: np.random.Generator, count: int, adapters: int = 0) -> Scheduler:
     """Random requests together, some of them cancelled, and each of the others alone: the same, to the last bit."""
-    requests = random_requests(random, count)
+    requests = random_requests(random, count, adapters)
     scheduler = Scheduler(model, PLACES, count)
     try:
         together = Heard(scheduler)
@@ -100,6 +106,29 @@ def test_tokens_of_a_thousand_requests_are_those_of_each_alone(model: lispgpt.Mo
     check_alone(model, seeded.rng(), 1000)
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    path, seeds = tmp_path_factory.mktemp("adapters"), seeded.rng().integers(1 << 20, size=3).tolist()
+    return [small_adapter(path / "small", seeds[0]), *(wide_adapter(path / f"wide-{s}", s) for s in seeds[1:])]
+
+
+@pytest.fixture(scope="module")
+def adapted(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[lispgpt.Model]:
+    with lispgpt.load(AUSTEN, adapters=folders, batch=PLACES, cache=tmp_path_factory.mktemp("adapted")) as made:
+        yield made
+
+
+def test_tokens_with_adapters_are_those_of_the_request_alone(adapted: lispgpt.Model, folders: list[Path]) -> None:
+    """Adapters of several ranks in one batch; prompts that begin alike share nothing beyond one adapter."""
+    check_alone(adapted, seeded.rng(), 20, len(folders))
+
+
+@pytest.mark.slow
+def test_tokens_of_a_thousand_requests_with_adapters(adapted: lispgpt.Model, folders: list[Path]) -> None:
+    """Run it after a change of lispgpt/serve/ or of adapters."""
+    check_alone(adapted, seeded.rng(), 1000, len(folders))
+
+
 def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
     """Greedy ones of another way of running, too: near ties are decided alike."""
     requests = [each for each in random_requests(seeded.rng(), 30) if each[1].get("greedy")]
@@ -110,7 +139,7 @@ def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
         heard.wait(len(requests))
     finally:
         scheduler.close()
-    for number, (prompt, options, _) in enumerate(requests):
+    for number, (prompt, options, *_) in enumerate(requests):
         text = model.generate(prompt, **options)
         "".join(text)
         assert heard.said[number][0] == text.tokens
@@ -119,7 +148,7 @@ def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
 def test_a_queue_is_full_at_some_point_and_what_is_left_hears_of_the_end(model: lispgpt.Model) -> None:
     scheduler = Scheduler(model, PLACES, 3)
     heard = Heard(scheduler)
-    request = ([1, 2, 3], {"max_new_tokens": 200, "greedy": True}, 0)
+    request: Request = ([1, 2, 3], {"max_new_tokens": 200, "greedy": True}, 0, 0)
     heard.submit([request] * 8)  # where nobody waits, one request may be larger than the queue
     with pytest.raises(Busy) as busy:
         Heard(scheduler).submit([request])
@@ -136,8 +165,8 @@ def test_what_cannot_run_fails_alone(model: lispgpt.Model) -> None:
     scheduler = Scheduler(model, PLACES, 10)
     try:
         heard = Heard(scheduler)
-        good = ([1, 2, 3], {"max_new_tokens": 30, "greedy": True}, 0)
-        heard.submit([good, ([4096], {"max_new_tokens": 3}, 0), good])
+        good: Request = ([1, 2, 3], {"max_new_tokens": 30, "greedy": True}, 0, 0)
+        heard.submit([good, ([4096], {"max_new_tokens": 3}, 0, 0), good])
         heard.wait(3)
         assert heard.said[1][2] is not None and heard.said[0] == heard.said[2]
     finally:

@@ -15,6 +15,7 @@ from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
+from lispgpt.language.model.adapting import check_adapted
 from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
 from lispgpt.language.model.gradient_checks import GradientChecks
 from lispgpt.language.model.gradient_rules import GradientRules
@@ -94,6 +95,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
             now.positions = _rows(evaluator, block, variable.value, given.name)
     try:
         value = evaluator.value_of(evaluator.body_in(block, entry.body, scope), entry.body[-1])
+        check_adapted(evaluator, model, now)
         with evaluator.builder.at(block):
             value, as_bytes = _without_bytes(value, entry.name)
             results = _results(evaluator, entry, value)

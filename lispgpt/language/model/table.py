@@ -110,7 +110,7 @@ class Building:
     written: states that it has written in that way, and in another.  minds_padding:
     whether it has asked which rows are real.  every_position: whether what a model says of a sequence's last position
     is wanted of all.  whole: the whole texts that are looked at, if any are.  multiplied: what the newest product with
-    a weight takes.
+    a weight takes.  adapted: the weights of which a product was adapted.
     """
 
     entry: Entry
@@ -124,6 +124,7 @@ class Building:
     every_position: bool = False
     whole: WholeTexts | None = None
     multiplied: Any = None
+    adapted: set[str] = field(default_factory=set)
 
     @contextmanager
     def as_it_was(self, before: Building) -> Iterator[None]:
@@ -145,7 +146,7 @@ class Building:
 @dataclass(eq=False)
 class Model:
     """overrides win over the checkpoint's config, which wins over the program's own.  devices: how many share the
-    batch."""
+    batch.  adapted: of weights by their names, what is made of products with them (see `adapting`)."""
 
     overrides: dict[str, Any] = field(default_factory=dict)
     checkpoint: dict[str, Any] = field(default_factory=dict)
@@ -158,6 +159,7 @@ class Model:
     folder: FolderMap | None = None
     gguf: Gguf | None = None
     devices: int = 1
+    adapted: dict[str, list[Any]] = field(default_factory=dict)
 
     def growing(self) -> dict[str, int]:
         """The states that the entry being built writes at its rows' positions only, each with the dimension of the

@@ -1,0 +1,51 @@
+"""The way of a prompt into the states for one sequence, chunk by chunk.
+
+Chunks begin at multiples of one size whatever is there already: what the states hold of a position depends on the
+tokens up to it alone, and so do the tokens that follow.
+"""
+
+from __future__ import annotations
+
+from lispgpt.runtime.decoding import chunk_sizes
+from lispgpt.runtime.prefixes import Prefixes
+from lispgpt.runtime.text import Text
+
+
+class Intake:
+    """A prompt on its way into the states for one sequence.  clean: whether these then hold what chunks from nothing
+    make: a near tie is decided on the same states.  cached: positions that were there already."""
+
+    def __init__(self, text: Text, prefixes: Prefixes) -> None:
+        self.text, self._prefixes = text, prefixes
+        self.clean = True
+        self._begin()
+        self.cached = self._done
+
+    def _begin(self) -> None:
+        generator = self.text.generator
+        generator.restart(len(self.text.prompt))
+        self._done = self._prefixes.take_back(self.text.prompt, generator.adapter)
+        generator.position = self._done
+
+    def chunk(self) -> int | None:
+        """Take in the next chunk; the token that follows, after the last."""
+        generator, prompt, page = self.text.generator, self.text.prompt, self._prefixes.page
+        lost = generator.session.holder is not generator  # a near tie of another sequence was decided on the states
+        if lost:
+            self._begin()
+        while len(prompt) - self._done > page:
+            generator.take_in(prompt[self._done : self._done + page], page)
+            self._done += page
+            if not lost:
+                return None
+        rest, entry = prompt[self._done :], None
+        sizes = tuple(size for size in generator.chunks if size <= page)
+        start = 0
+        for size in chunk_sizes(len(rest), sizes, generator.session.device.weight_rows, generator.repeatable):
+            entry = generator.take_in(rest[start : start + size], size)
+            start += size
+        assert entry is not None and generator.near_ties is not None
+        decided = generator.near_ties.decided
+        token = generator.following(entry)
+        self.clean = generator.near_ties.decided == decided
+        return token
