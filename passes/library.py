@@ -10,11 +10,12 @@ from typing import Any
 @dataclass(frozen=True)
 class Schedule:
     """takes: None where a kernel is one for it, else why not.  write: emits the program.  Both are given the kernel's
-    `lispgpt.passes.tile.build.Builder`."""
+    `lispgpt.passes.tile.build.Builder`.  of: what kernels it is for, "product" or "attention"."""
 
     name: str
     takes: Callable[[Any], str | None]
     write: Callable[[Any], None]
+    of: str = "product"
 
 
 @dataclass(frozen=True)

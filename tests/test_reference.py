@@ -270,10 +270,19 @@ def test_examples_of_devices_run_or_say_what_is_missing(name: str, monkeypatch: 
 
 
 SHOWN = {"rocm:gfx1151": "mine", "cuda:sm_80": "ahead", "cuda:sm_90a": "ahead", "rocm:gfx942": "few-columns"}
+SHOWN["rocm:gfx1201"] = "rows-of-sixteen"
 PRODUCT = "(require nn)\n(entry product [(a [128 256] bf16) (b [128 256] bf16)] (matmul-transposed a b))\n"
 OF_A_NORM = """(require nn)
 (weights (w [128 256] bf16) (g [256] f32))
 (entry product [(a [8 256] f32)] (linear (rms-norm a g 1e-5) w))
+"""
+
+ATTENTION = """(require nn)
+(weights (q [2 70 64]) (k [2 70 64]) (v [2 70 64]))
+(entry attend [tokens positions]
+  (let [scores (contract [h s t] q [h s e] k [h t e])
+        seen (tensor [h 2 s 70 t 70] (select (<= t s) (* 0.125 (at scores h s t)) -inf))]
+    (contract [h s d] (softmax seen) [h s t] v [h t d])))
 """
 
 
@@ -282,7 +291,7 @@ def test_examples_of_schedules_are_taken_and_become_the_ops_that_are_shown(targe
     example = next(
         said.example for said in said_in("tile.md").values() if f"(schedule {SHOWN[target]} " in said.example
     )
-    program = OF_A_NORM if SHOWN[target] == "few-columns" else PRODUCT
+    program = {"few-columns": OF_A_NORM, "rows-of-sixteen": ATTENTION}.get(SHOWN[target], PRODUCT)
     (tmp_path / "product.lisp").write_text(program + example)
     shown: list[str] = []
     observer = Observer(print_after=("choose-tiles",), show=shown.append)

@@ -23,7 +23,9 @@ from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
+from lispgpt.passes.tile.build_attention import AttentionBuilder
 from lispgpt.passes.tile.lower.staged_operand import single_loads
+from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
 from lispgpt.passes.tile.row_reductions import row_reductions
 from lispgpt.passes.tile.types import SUBGROUP, WARPGROUP, RegisterTile, SharedTile
 
@@ -52,15 +54,17 @@ def _library(target: Target, files: Sequence[Path], own: Sequence[ScheduleForm],
         return NO_SCHEDULES
     used = any(call.name == COMPARES or dict(call.options).get("use") for call in calls)
     common = [one for path in sorted(KERNELS.glob("*.lisp")) for one in _read(path, target)] if used else []
-    mine = [*map(_schedule, own), *(one for path in files for one in _read(path, target))]
+    mine = list(map(_schedule, own))
+    for path in files:
+        found = _read(path, target)
+        if not found:
+            raise UserError(f"{path} has no (schedule …)")
+        mine += found
     return Library(tuple(mine), tuple(common))
 
 
 def _read(path: Path, target: Target) -> list[Schedule]:
-    found = read_schedules(path, WORDS, target.capabilities())
-    if not found:
-        raise UserError(f"{path} has no (schedule …)")
-    return list(map(_schedule, found))
+    return list(map(_schedule, read_schedules(path, WORDS, target.capabilities())))
 
 
 def _schedule(form: ScheduleForm) -> Schedule:
@@ -73,7 +77,7 @@ def _schedule(form: ScheduleForm) -> Schedule:
             evaluator.site.fail("`:takes` is true or false", form.asks)
         return None if answer else f"it takes kernels of which {show(form.asks)}"
 
-    return Schedule(form.name, takes, partial(call, evaluator, form.body))
+    return Schedule(form.name, takes, partial(call, evaluator, form.body), form.of)
 
 
 def _is_number(value: Any) -> bool:
@@ -89,6 +93,8 @@ def _all(count: int, holds: Any) -> Any:
 
 
 KERNEL = Kind(lambda v: isinstance(v, Builder), "the kernel that the schedule is given")
+PRODUCT = Kind(lambda v: isinstance(v, Builder) and not isinstance(v, AttentionBuilder), "a product's kernel")
+ATTENTION = Kind(lambda v: isinstance(v, AttentionBuilder), "an attention's kernel")
 NUMBER = Kind(_is_number, "a positive whole number that is known while compiling")
 OPERAND = Kind(lambda v: isinstance(v, Operand), "an operand, such as (tile.left kernel)")
 SIZES = Kind(_all(2, _is_number), "[rows columns]")
@@ -96,6 +102,12 @@ PLACE = Kind(_all(3, _is_index), "[batch row column]")
 FUNCTION = Kind(lambda v: isinstance(v, Closure), "a function")
 REGISTERS = Kind(lambda v: isinstance(v, ir.Value) and RegisterTile.of(v.type) is not None, "a register tile")
 SHARED = Kind(lambda v: isinstance(v, ir.Value) and SharedTile.of(v.type) is not None, "a shared tile")
+INDEX = Kind(_is_index, "an index")
+COUNT = Kind(lambda v: v == 0 or _is_number(v), "a whole number that is known while compiling")
+REAL = Kind(lambda v: isinstance(v, (int, float)) and not isinstance(v, bool), "a number that is known while compiling")
+TWO = Kind(_all(2, _is_index), "[batch row]")
+ELEMENTS = Kind(lambda v: isinstance(v, tuple) and any(map(REGISTERS.holds, v)), "a list with a register tile")
+FUNCTION_NAME = Kind(lambda v: v in FUNCTIONS, f"one of {' '.join(FUNCTIONS)}")
 UNIT = Kind(lambda v: v in (SUBGROUP, WARPGROUP), f'"{SUBGROUP}" or "{WARPGROUP}"')
 
 
@@ -117,33 +129,67 @@ def _resident(kernel: Builder, blocks: int) -> None:
 
 
 _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
-    "rows": ((KERNEL,), lambda kernel: kernel.product.rows),
-    "columns": ((KERNEL,), lambda kernel: kernel.product.columns),
-    "inner": ((KERNEL,), lambda kernel: kernel.product.inner),
-    "batches": ((KERNEL,), lambda kernel: kernel.product.batches),
-    "left": ((KERNEL,), lambda kernel: kernel.left),
-    "right": ((KERNEL,), lambda kernel: kernel.right),
+    "rows": ((PRODUCT,), lambda kernel: kernel.product.rows),
+    "columns": ((PRODUCT,), lambda kernel: kernel.product.columns),
+    "inner": ((PRODUCT,), lambda kernel: kernel.product.inner),
+    "batches": ((PRODUCT,), lambda kernel: kernel.product.batches),
+    "left": ((PRODUCT,), lambda kernel: kernel.left),
+    "right": ((PRODUCT,), lambda kernel: kernel.right),
     "reduces?": ((OPERAND,), lambda operand: operand.reduces()),
-    "copies": ((KERNEL, NUMBER), _copies),
+    "copies": ((PRODUCT, NUMBER), _copies),
     "parts": ((KERNEL, OPERAND), lambda kernel, operand: kernel.parts_of(operand)),
     "room": ((KERNEL,), lambda kernel: kernel.room),
-    "bytes": ((KERNEL, NUMBER, NUMBER, NUMBER, NUMBER), _bytes),
+    "bytes": ((PRODUCT, NUMBER, NUMBER, NUMBER, NUMBER), _bytes),
     "single-loads": ((OPERAND, NUMBER, NUMBER, NUMBER), single_loads),
-    "transposed": ((KERNEL,), lambda kernel: kernel.transposed),
+    "transposed": ((PRODUCT,), lambda kernel: kernel.transposed),
     "packed": ((KERNEL,), lambda kernel: replace(kernel, packs=True)),
     "block": ((OPERAND,), lambda operand: find_dtype(getattr(operand, "blocks", "") or "bf16").block),
     "memory?": ((OPERAND,), lambda operand: strided(operand.tensor) is not None),
     "brought?": ((OPERAND,), lambda operand: not operand.reduces() or row_reductions(operand) is not None),
     "instruction": ((KERNEL,), lambda kernel: kernel.instruction),
-    "nanoseconds": ((KERNEL, SIZES, NUMBER, NUMBER), lambda kernel, sizes, *how: kernel.nanoseconds(*sizes, *how)),
+    "nanoseconds": ((PRODUCT, SIZES, NUMBER, NUMBER), lambda kernel, sizes, *how: kernel.nanoseconds(*sizes, *how)),
     "resident": ((KERNEL, NUMBER), _resident),
-    "task": ((KERNEL, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
+    "task": ((PRODUCT, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
     "box": ((OPERAND, PLACE, SIZES), _box),
-    "sums": ((KERNEL, SIZES, NUMBER, SIZES, UNIT), lambda kernel, sizes, *how: kernel.sums(*sizes, *how)),
+    "sums": ((PRODUCT, SIZES, NUMBER, SIZES, UNIT), lambda kernel, sizes, *how: kernel.sums(*sizes, *how)),
     "mma": ((KERNEL, REGISTERS, SHARED, SHARED), lambda kernel, *tiles: kernel.mma(*tiles)),
     "add-parts": ((KERNEL, REGISTERS), lambda kernel, sums: kernel.add_parts(sums)),
-    "store": ((KERNEL, REGISTERS, PLACE), lambda kernel, sums, at: kernel.store(sums, at)),
+    "store": ((PRODUCT, REGISTERS, PLACE), lambda kernel, sums, at: kernel.store(sums, at)),
     "pipeline": ((KERNEL, NUMBER, NUMBER, *[FUNCTION] * 4), lambda kernel, *how: kernel.pipeline(*how)),
 }
-WORDS = {f"tile.{name}": word(f"tile.{name}", kinds, does) for name, (kinds, does) in _WORDS.items()}
+
+_ATTENTION: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
+    "queries": ((ATTENTION,), lambda a: a.rows.rows),
+    "heads": ((ATTENTION,), lambda a: a.rows.batches),
+    "positions": ((ATTENTION,), lambda a: a.rows.attention.context),
+    "depth": ((ATTENTION,), lambda a: a.rows.attention.depth),
+    "width": ((ATTENTION,), lambda a: a.rows.attention.width),
+    "factor": ((ATTENTION,), lambda a: a.factor),
+    "operand-parts": (
+        (ATTENTION,),
+        lambda a: (a.operand_parts(a.attention.queries), a.operand_parts(a.attention.keys)),
+    ),
+    "divides?": ((ATTENTION,), lambda a: a.divides),
+    "pieces?": ((ATTENTION, NUMBER), lambda a, keys: a.in_pieces(keys)),
+    "block-bytes": ((ATTENTION, *[NUMBER] * 2, COUNT, NUMBER), lambda a, *how: a.block_bytes(*how)),
+    "query-words": ((ATTENTION,), lambda a: a.query_words),
+    "query-rows": ((ATTENTION, NUMBER), lambda a, rows: a.row_task(rows)),
+    "visible": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.visible(*where)),
+    "query-registers": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.query_registers(*where)),
+    "keys": ((ATTENTION, *[INDEX] * 2, NUMBER, INDEX), lambda a, *where: a.keys_box(*where)),
+    "values": ((ATTENTION, *[INDEX] * 2, NUMBER, INDEX), lambda a, *where: a.values_box(*where)),
+    "row-numbers": ((ATTENTION, REAL, SIZES), lambda a, value, sizes: a.numbers(value, *sizes[::-1], shares=False)),
+    "row-shares": ((ATTENTION, REAL, SIZES), lambda a, value, sizes: a.numbers(value, *sizes[::-1], shares=True)),
+    "weighed": ((ATTENTION, SIZES, NUMBER), lambda a, sizes, members: a.empty_sums(*sizes, members)),
+    "scores": ((ATTENTION, REGISTERS, SHARED, NUMBER), lambda a, *how: a.scores(*how)),
+    "mask": ((ATTENTION, REGISTERS, PLACE, INDEX, INDEX), lambda a, *how: a.mask(*how)),
+    "weigh": ((ATTENTION, REGISTERS, REGISTERS, SHARED), lambda a, *how: a.weigh(*how)),
+    "map": ((FUNCTION_NAME, ELEMENTS), mapped),
+    "reduce": ((FUNCTION_NAME, REGISTERS), lambda name, x: reduced(name, x, shares=False)),
+    "reduce-lanes": ((FUNCTION_NAME, REGISTERS), lambda name, x: reduced(name, x, shares=True)),
+    "over-members": ((FUNCTION_NAME, REGISTERS), over_members),
+    "store-rows": ((ATTENTION, REGISTERS, TWO), lambda a, *how: a.store_rows(*how)),
+    "walk": ((KERNEL, COUNT, INDEX, *[FUNCTION] * 4), lambda kernel, *how: kernel.walk(*how)),
+}
+WORDS = {f"tile.{name}": word(f"tile.{name}", kinds, does) for name, (kinds, does) in {**_WORDS, **_ATTENTION}.items()}
 """What schedules are written with, beside the language itself; see lispgpt/passes/tile/build.py."""

@@ -17,7 +17,7 @@ def emit(name: str, operands: Sequence[Any], results: Sequence[ir.Type], **attri
 
 
 def constant(value: Any, type_: ir.Type) -> ir.Value:
-    if isinstance(type_, ir.VectorType):
+    if isinstance(type_, (ir.VectorType, ir.RankedTensorType)):
         element = _scalar_attribute(value, type_.element_type)
         return emit("arith.constant", [], [type_], value=ir.DenseElementsAttr.get_splat(type_, element))
     return emit("arith.constant", [], [type_], value=_scalar_attribute(value, type_))

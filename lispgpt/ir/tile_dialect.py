@@ -25,6 +25,13 @@ ARITIES = {
     "add_parts": ("sums", "total"),
     "store": ("registers product batch row column", ""),
     "role": ("", "number"),
+    "limit": ("view end", "result"),
+    "visible": ("batch row", "first least last"),
+    "mask": ("scores batch row position least last", "result"),
+    "reduce": ("registers", "rows"),
+    "over_members": ("rows", "result"),
+    "broadcast": ("rows", "result"),
+    "as_operand": ("sums", "operand"),
 }
 """For each op the names of its operands and of its results."""
 

@@ -17,6 +17,7 @@ SHOWN_FOR = {
     **dict.fromkeys(("fill", "wait", "member", "ring", "drain", "add_parts"), "cuda:sm_80"),
     **dict.fromkeys(("role", "release"), "cuda:sm_90a"),
     "reduce_rows": "rocm:gfx942",
+    **dict.fromkeys(("limit", "visible", "mask", "reduce", "over_members", "broadcast", "as_operand"), "rocm:gfx1201"),
 }
 """For which chip an op is what a schedule becomes; others are for every chip."""
 

@@ -41,7 +41,20 @@ def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> At
             b.call(name, list(compress(call.operands, used)))
     attention = attention_of(kernel)
     assert attention is not None
+    _read_cache(kernel, attention)
+    attention = attention_of(kernel)
+    assert attention is not None
     return attention
+
+
+def _read_cache(kernel: ir.Operation, attention: Attention) -> None:
+    """Let an attention read the cache as it is, and write nothing to it."""
+    for op in operations(kernel.regions[0].blocks[0]):
+        if op.name == "bufferization.materialize_in_destination" and op.operands[0] in attention.updated:
+            op.erase()
+    for write in attention.writes:
+        write.loop.results[0].replace_all_uses_with(write.loop.operands[3])
+        write.loop.erase()
 
 
 def _keep_arguments(kernel: ir.Operation, kept: Sequence[bool]) -> None:

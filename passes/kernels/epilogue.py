@@ -10,7 +10,7 @@ from typing import Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.products import Product
+from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels.read import Reader
 
 BATCH = 16
@@ -74,6 +74,27 @@ class OtherPart(Protocol):
         of the subgroup's are; None: they may be anywhere."""
 
 
+class Whole(Protocol):
+    """What a tile is a part of, such as a Product: [batch, row, column], of which a kernel's results are made."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def batches(self) -> int: ...
+
+    @property
+    def along_columns(self) -> int: ...
+
+    @property
+    def result(self) -> ir.Value: ...
+
+    def place(self, batch: Index, row: Index, column: Index) -> list[Index]: ...
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """Finishes a product: this block its tile of `tile` (rows, columns), from `first` on, in one batch.
@@ -83,7 +104,7 @@ class Epilogue:
     """
 
     reader: Reader
-    product: Product
+    product: Whole
     results: Sequence[tuple[ir.Value, ir.Value]]
     tile: tuple[int, int]
     first: tuple[Index, Index]
@@ -159,7 +180,7 @@ class Epilogue:
 
     def prepare(self, rows: Sequence[Index]) -> None:
         """Have what results are made of that is one number for each row read for these rows of the tile."""
-        if self.product.batches == 1 and len(self.product.layout.result) == 2:
+        if self.product.batches == 1 and len(shape_of(self.product.result)) == 2:
             for row in rows:
                 for tensor in self._tensors():
                     self.reader.prepare(tensor, [self._inside(self.row(row)) if self._ragged(0) else self.row(row)])

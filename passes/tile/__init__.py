@@ -31,18 +31,31 @@ type (types.py).
     tile.release ring number:  this role has read it
     tile.drain ring:  waits for all of the thread's copies
     tile.zeros:  sums of nothing, [parts of k, rows, columns]; `teams` of a `unit` lie along rows and columns
-    tile.mma sums a b:  sums + A · Bᵀ, on the unit's matrix instructions
+    tile.mma sums a b:  sums + A · Bᵀ, on the unit's matrix instructions; A is shared, or in registers, where
+        B may also be `across`: [k, columns]
     tile.add_parts sums:  those of members that share out k, added in a fixed order
-    tile.store registers product batch row column:  takes them for elements of the product, and stores what the
-        kernel's results are of these; nothing past the end
+    tile.store registers product batch row column:  takes them for elements of the product, or of another tensor of the
+        kernel, and stores what its results are of these; nothing past the end
+    tile.limit view end:  a view that ends there, along its outer dimension or if `inner` along its inner one: nothing
+        behind it is read
+    tile.visible batch row:  of attention's mask, for `rows` rows of queries from there on: the first position that any
+        of them sees, the last that all see, and the last that any sees
+    tile.mask scores batch row position least last:  scores from there on as the softmax takes them, divided by `over`;
+        -infinity where a row does not see a position, and behind `last`.  All rows see what is not behind `least`
+    tile.reduce registers:  each row of sums as one number, `by` a function; in shares of lanes, or whole
+    tile.over_members rows:  what the members that share rows have of them together
+    tile.broadcast rows:  each row's number all along it
+    tile.as_operand sums:  as A of `tile.mma`, in BF16 parts
     tile.role:  which of the roles, of so many `threads` each, a thread has; `scf.index_switch` branches by it
 
-Loops are `scf.for`, indices `arith`, a block's number is `gpu.block_id`, and `gpu.barrier` is one of the whole block.
+Register tiles are mapped element by element by `arith` and `math`, as vectors are.  Loops are `scf.for`, indices
+`arith`, a block's number is `gpu.block_id`, and `gpu.barrier` is one of the whole block.
 
-**Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more, and
-from a model's own file and others of a user's (`--schedules FILE`), which come first.  A pipeline says which of the
-library's are used and how they may copy: gpu.lisp has what is no slower than what was there before, and
-`(pass choose-tiles {:use "skinny matmul" :copies "bulk"})` ahead of other schedules has all.
+**Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more and
+whose attention.lisp takes attention of many rows, and from a model's own file and others of a user's (`--schedules
+FILE`), which come first.  A pipeline says which of the library's are used and how they may copy: gpu.lisp has what is
+no slower than what was there before, and `(pass choose-tiles {:use "skinny matmul" :copies "bulk"})` ahead of other
+schedules has all.
 
     (schedule mine [p]
       {:takes (>= (tile.rows p) 64)}

@@ -18,12 +18,18 @@ from lispgpt.passes.tile.types import PATCHES, RegisterTile, ring_tiles, shared_
 
 @dataclass(frozen=True)
 class Box:
-    """Part of a view: `rows` by `columns` from (batch, outer, inner) on.  What lies past the view's end is zeros."""
+    """Part of a view: `rows` by `columns` from (batch, outer, inner) on.  What lies past the view's end is zeros.
+
+    end: where the view ends along its outer dimension (or if `ends_inner`, along its inner one); None: where its tensor
+    does.
+    """
 
     operand: Operand
     at: tuple[Index, Index, Index]
     rows: int
     columns: int
+    end: ir.Value | None = None
+    ends_inner: bool = False
 
     @staticmethod
     def of(operand: Operand, at: tuple[Index, Index, Index], rows: int, columns: int) -> Box:
@@ -54,7 +60,10 @@ def view_of(box: Box) -> ir.Value:
     dims = {name: [operand.dimensions.index(loop) for loop in loops] for name, loops in kinds.items()}
     shape = [prod(operand.tensor.type.shape[d] for d in dims[name]) for name in kinds]
     type_ = ir.RankedTensorType.get(shape, operand.tensor.type.element_type)
-    return create_op("tile.view", [operand.tensor], [type_], dims).results[0]
+    view = create_op("tile.view", [operand.tensor], [type_], dims).results[0]
+    if box.end is None:
+        return view
+    return create_op("tile.limit", [view, box.end], [type_], {"inner": box.ends_inner}).results[0]
 
 
 def fill(ring: ir.Value, views: Sequence[ir.Value], number: ir.Value, boxes: Sequence[Box]) -> None:

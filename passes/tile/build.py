@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -59,6 +60,9 @@ class Builder:
     program asks for.  is_transposed: whether the product's rows stand for the kernel's columns.  packs: whether weights
     in blocks are seen as their bytes.
     """
+
+    of: ClassVar[str] = "product"
+    """What kernels it is for."""
 
     product: Product
     target: Gpu
@@ -152,12 +156,13 @@ class Builder:
         self.launch.threads = tile.members * size
         return emit("zeros", [], tile.type)
 
-    def mma(self, sums: ir.Value, a: ir.Value, b_: ir.Value) -> ir.Value:
-        """sums + A · Bᵀ of tiles A [rows, k] and B [columns, k]; members that share out k have each a part of it.
+    def mma(self, sums: ir.Value, a: ir.Value, b_: ir.Value, across: bool = False) -> ir.Value:
+        """sums + A · Bᵀ of tiles A [rows, k], shared or in registers, and B [columns, k]; members that share out k have
+        each a part of it.  across: B is [k, columns].
 
         Of A's and B's parts those products are summed that are no smaller than what the parts leave out.
         """
-        return emit("mma", [sums, a, b_], sums.type)
+        return create_op("tile.mma", [sums, a, b_], [sums.type], {"across": True} if across else {}).results[0]
 
     def add_parts(self, sums: ir.Value) -> ir.Value:
         """Sums of all parts, added in their order by way of shared memory; sums of one part as they are."""
@@ -185,12 +190,32 @@ class Builder:
     ) -> None:
         """For each of `steps`: bring boxes(number) to shared memory, ahead by as much as `slots` allow, and carry on
         with step(carried, tiles); carried begins as start(), and finish takes the last."""
+        self.walk(
+            slots,
+            steps,
+            boxes,
+            lambda: (start(),),
+            lambda number, carried, tiles: (step(carried[0], tiles),),
+            lambda carried: finish(carried[0]),
+        )
+
+    def walk(
+        self,
+        slots: int,
+        steps: Index,
+        boxes: Callable[[Index], Sequence[Box]],
+        start: Callable[[], Sequence[ir.Value]],
+        step: Callable[[ir.Value, Sequence[ir.Value], Sequence[ir.Value]], Sequence[ir.Value]],
+        finish: Callable[[Sequence[ir.Value]], None],
+    ) -> None:
+        """The same for as many steps as a block finds that it has, and with several values carried on by step(number,
+        carried, tiles).  No slots: a tile is brought when it is its turn, where registers have no room for the next."""
         how = self._way(boxes(0), slots)
         write = {BULK: self._by_roles, ASYNC: self._by_copies, REGISTERS: self._by_registers}[how]
 
-        def begin() -> ir.Value:
-            carried = start()
-            if register_tile(carried).unit == WARPGROUP and how != BULK:
+        def begin() -> list[ir.Value]:
+            carried = list(start())
+            if register_tile(carried[-1]).unit == WARPGROUP and how != BULK:
                 raise Refused("warpgroups multiply what bulk copies bring, and this cannot be copied so")
             return carried
 
@@ -200,7 +225,7 @@ class Builder:
         """How a pipeline brings boxes: more than two slots ask for a ring."""
         return self.copies(boxes) if slots > 2 else REGISTERS
 
-    def _by_roles(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
+    def _by_roles(self, slots: int, steps: Index, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """One role fills, the others multiply: neither waits for the other but by the ring."""
         ring = self._ring(boxes(0), slots, BULK)
         views = [view_of(box) for box in boxes(0)]
@@ -210,12 +235,12 @@ class Builder:
             b.each(0, steps, 1, lambda n: fill(ring, views, n, boxes(n)))
 
         def multiply() -> None:
-            def turn(number: ir.Value, carried: ir.Value) -> list[ir.Value]:
-                result = step(carried, wait_for(ring, number))
+            def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+                results = step(number, carried, wait_for(ring, number))
                 create_op("tile.release", [ring, number])
-                return [result]
+                return list(results)
 
-            finish(b.loop(0, steps, 1, [start()], turn)[0])
+            finish(tuple(b.loop(0, steps, 1, start(), turn)))
 
         switch = create_op("scf.index_switch", [role.results[0]], [], {"cases": [0]}, regions=2)
         for region, body in zip(switch.regions, (multiply, copy), strict=True):
@@ -225,7 +250,7 @@ class Builder:
         role.attributes["threads"] = attribute([COPIERS, self.launch.threads])
         self.launch.threads += COPIERS
 
-    def _by_copies(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
+    def _by_copies(self, slots: int, steps: Index, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """Each thread starts its share of copies so many steps ahead; a barrier a step makes all shares visible, and
         says that what is filled next has been read.  What cannot be copied comes through registers meanwhile."""
         ahead, first = slots - 1, boxes(0)
@@ -237,7 +262,7 @@ class Builder:
         ring = self._ring(chosen(0, True), slots, ASYNC)
         views = [view_of(box) for box in chosen(0, True)]
         loads = replace(self._loads(chosen(0, False), lambda number: chosen(number, False), 2), later=True)
-        carried = start()
+        first_carried = start()
         for number in range(ahead):
             fill(ring, views, b.as_value(number), chosen(number, True))
         self._reduce(first)
@@ -254,39 +279,45 @@ class Builder:
             count = len(following)
             loads.put(carried[:count], b.add(number, 1))
             tiles = tuple(next(filled) if one else next(here) for one in copied)
-            return [*carried[count:-1], *following, step(carried[-1], tiles)]
+            return [*carried[count : len(patches)], *following, *step(number, carried[len(patches) :], tiles)]
 
-        total = b.loop(0, steps, 1, [*patches, carried], turn)[-1]
+        totals = b.loop(0, steps, 1, [*patches, *first_carried], turn)[len(patches) :]
         create_op("tile.drain", [ring])
-        finish(total)
+        finish(tuple(totals))
 
-    def _by_registers(self, slots: int, steps: int, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
+    def _by_registers(self, slots: int, steps: Index, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """Each thread loads its share into registers, and stores it in shared memory a step later; with two slots it
         stores in one while tiles in the other are multiplied."""
-        loads = self._loads(boxes(0), boxes, min(slots, 2))
+        loads = self._loads(boxes(0), boxes, max(1, min(slots, 2)))
+        count = len(loads.tiles) if slots else 0
+
+        def at_once(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            b.barrier()
+            here = loads.put(loads.load(number), 0)
+            b.barrier()
+            return list(step(number, carried, tuple(here)))
 
         def one_slot(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
             b.barrier()
-            here = loads.put(carried[:-1], 0)
+            here = loads.put(carried[:count], 0)
             b.barrier()
             following = loads.load(b.add(number, 1))
-            return [*following, step(carried[-1], tuple(here))]
+            return [*following, *step(number, carried[count:], tuple(here))]
 
         def two_slots(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
             here = loads.slots(number)
-            loads.put(carried[:-1], b.add(number, 1))
+            loads.put(carried[:count], b.add(number, 1))
             following = loads.load(b.add(number, 2))
-            total = step(carried[-1], tuple(here))
+            totals = step(number, carried[count:], tuple(here))
             b.barrier()
-            return [*following, total]
+            return [*following, *totals]
 
         self._reduce(boxes(0))
+        patches = loads.begin() if slots > 1 else loads.load(0) if slots else []
         if slots > 1:
-            patches = loads.begin()
             b.barrier()
-        else:
-            patches = loads.load(0)
-        finish(b.loop(0, steps, 1, [*patches, start()], two_slots if slots > 1 else one_slot)[-1])
+        turn = (at_once, one_slot, two_slots)[min(slots, 2)]
+        finish(tuple(b.loop(0, steps, 1, [*patches, *start()], turn)[count:]))
 
     def _loaded_ahead(self, boxes: Sequence[Box]) -> int:
         """How many steps' boxes a thread's registers have room for, on their way."""

@@ -11,8 +11,12 @@ from lispgpt.ir.structure import defining_op, integers, shape_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import ASYNC, BULK, PIECE
 from lispgpt.passes.tile.types import (
+    OPERAND,
     PATCHES,
+    ROWS,
+    SHARES,
     SPREAD,
+    SUBGROUP,
     SUMS,
     SWIZZLE,
     WARPGROUP,
@@ -105,7 +109,7 @@ def _fill(op: ir.Operation, target: Gpu) -> None:
     tiles, member = _tiles(op, op.operands[0], slots=True), ir.IntegerAttr(op.attributes["member"]).value
     view, source = op.operands[1], defining_op(op.operands[1])
     _want(0 <= member < len(tiles), op, f"a ring of {len(tiles)} tiles has no member {member}")
-    _want(source is not None and source.name == "tile.view", op, "copies are of views")
+    _want(source is not None and source.name in ("tile.view", "tile.limit"), op, "copies are of views")
     _want(
         view.type.element_type == tiles[member].dtype, op, "copies are of BF16 numbers, or of bytes to tiles of blocks"
     )
@@ -130,7 +134,10 @@ def _release(op: ir.Operation, target: Gpu) -> None:
 
 
 def _load(op: ir.Operation, target: Gpu) -> None:
-    patches = _registers(op, op.results[0], PATCHES)
+    patches = _registers(op, op.results[0], PATCHES, OPERAND)
+    if patches.layout == OPERAND:
+        _operand(op, patches, target)
+        return
     _want(patches.dtype == op.operands[0].type.element_type, op, "it changes no dtype")
 
 
@@ -149,8 +156,11 @@ def _put(op: ir.Operation, target: Gpu) -> None:
 
 def _mma(op: ir.Operation, target: Gpu) -> None:
     sums = _registers(op, op.operands[0], SUMS)
-    a, b = (_shared(op, value, slots=False) for value in list(op.operands)[1:])
     _want(op.results[0].type == op.operands[0].type, op, "its result has another type than its sums")
+    if RegisterTile.of(op.operands[1].type) is not None:
+        _mma_of_registers(op, sums, target)
+        return
+    a, b = (_shared(op, value, slots=False) for value in list(op.operands)[1:])
     parts, rows, columns = sums.shape
     _want((rows, columns) == (a.rows, b.rows) and a.numbers == b.numbers, op, "extents of sums, A and B differ")
     _want(not b.blocks, op, "B is in BF16")
@@ -171,17 +181,112 @@ def _mma(op: ir.Operation, target: Gpu) -> None:
         _want(plain and along[1] <= target.warpgroup.most_columns, op, "too wide")
 
 
+def _operand(op: ir.Operation, tile: RegisterTile, target: Gpu) -> None:
+    """A of a subgroup's instructions, in whole ones."""
+    unit = target.matrix
+    _want(unit is not None and tile.unit == SUBGROUP and len(tile.shape) == 3, op, f"{target} takes no such operand")
+    assert unit is not None
+    _, rows, k = tile.shape
+    _want(tile.dtype == ir.BF16Type.get(), op, "operands are in BF16")
+    whole = rows % (tile.teams[0] * unit.rows) == 0 == k % (tile.teams[1] * unit.block)
+    _want(whole, op, f"{rows} rows of {k} are no whole instructions of {tile.teams} subgroups")
+
+
+def _mma_of_registers(op: ir.Operation, sums: RegisterTile, target: Gpu) -> None:
+    a, b = _registers(op, op.operands[1], OPERAND), _shared(op, op.operands[2], slots=False)
+    _operand(op, a, target)
+    unit, across = target.matrix, "across" in op.attributes
+    assert unit is not None
+    columns, k = (b.columns, b.rows) if across else (b.rows, b.columns)
+    (parts, rows, width), (_, own, depth) = sums.shape, a.shape
+    _want((rows, width, depth) == (own, columns, k), op, "extents of sums, A and B differ")
+    _want((a.teams[0], a.teams[1]) == (sums.teams[0], parts), op, "A's k is not shared as the sums' parts are")
+    _want(not b.blocks and not b.swizzle and sums.unit == SUBGROUP, op, "B is rows of BF16 numbers")
+    _want(width % (sums.teams[1] * unit.columns) == 0, op, f"a member's columns are no whole {unit.columns}")
+    _want(not across or unit.result_as_left, op, f"instructions of {target} take no B across")
+
+
+def _alike(op: ir.Operation, result: RegisterTile, rows: RegisterTile) -> None:
+    """Rows of those who have a register tile."""
+    sums = result.layout == SUMS
+    members = result.shape[0] * (result.teams[1] if sums else 1)
+    of = (members, result.shape[1], result.teams[0], result.unit)
+    _want((*rows.shape, rows.teams[0], rows.unit) == of and len(rows.shape) == 2, op, "the rows are other members'")
+    _want(not sums or 1 in (result.shape[0], result.teams[1]), op, "members lie along columns, or share out k")
+
+
+def _reduce(op: ir.Operation, target: Gpu) -> None:
+    whole, rows = _registers(op, op.operands[0], SUMS, SHARES), _registers(op, op.results[0], ROWS, SHARES)
+    _alike(op, whole, rows)
+
+
+def _broadcast(op: ir.Operation, target: Gpu) -> None:
+    rows, whole = _registers(op, op.operands[0], ROWS), _registers(op, op.results[0], SUMS, SHARES)
+    _alike(op, whole, rows)
+
+
+def _over_members(op: ir.Operation, target: Gpu) -> None:
+    rows = _registers(op, op.operands[0], ROWS)
+    _want(rows.type == op.results[0].type, op, "its result has another type")
+
+
+def _mask(op: ir.Operation, target: Gpu) -> None:
+    scores, least = _registers(op, op.operands[0], SUMS), defining_op(op.operands[4])
+    _want(scores.shape[0] == 1 and op.results[0].type == op.operands[0].type, op, "scores have one part, and keep it")
+    _want(least is not None and least.name == "tile.visible", op, "what all rows see is a tile.visible's")
+    _want(ir.IntegerAttr(least.attributes["rows"]).value == scores.shape[1], op, "it is of other rows")
+
+
+def _as_operand(op: ir.Operation, target: Gpu) -> None:
+    sums, operand = _registers(op, op.operands[0], SUMS), _registers(op, op.results[0], OPERAND)
+    _operand(op, operand, target)
+    same = sums.shape[1:] == operand.shape[1:] and (sums.teams, sums.unit) == (operand.teams, operand.unit)
+    _want(same and sums.shape[0] == 1 and operand.shape[0] <= 2, op, "the operand is another's")
+
+
+def _limit(op: ir.Operation, target: Gpu) -> None:
+    source = defining_op(op.operands[0])
+    _want(source is not None and source.name == "tile.view", op, "it is of a view")
+    _want(op.operands[0].type == op.results[0].type, op, "its result has another type")
+
+
+def _map(op: ir.Operation, target: Gpu) -> None:
+    """Element by element: MLIR wants operands of one type; shares of rows are only added, and multiplied by rows."""
+    tile = RegisterTile.of(op.results[0].type)
+    if tile is None:
+        return
+    _want(tile.layout not in (PATCHES, OPERAND), op, f"{tile.layout} are no numbers of {op.name}")
+    if tile.layout == SHARES and op.name != "arith.addf":
+        made = [defining_op(value) for value in list(op.operands)[:2]]
+        rows = any(one is not None and one.name == "tile.broadcast" for one in made)
+        _want(op.name in ("arith.mulf", "math.fma") and rows, op, "shares of rows are added, and multiplied by rows")
+
+
+def _constant(op: ir.Operation, target: Gpu) -> None:
+    tile = RegisterTile.of(op.results[0].type)
+    if tile is not None:
+        value = ir.FloatAttr(ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()).value
+        _want(tile.layout != SHARES or value == 0, op, "each lane would have a share of it")
+
+
 def _add_parts(op: ir.Operation, target: Gpu) -> None:
     sums, total = _registers(op, op.operands[0], SUMS), _registers(op, op.results[0], SPREAD)
     _want(sums.shape[1:] == total.shape and sums.dtype == total.dtype, op, "the total has another type")
 
 
 def _store(op: ir.Operation, target: Gpu) -> None:
-    tile = _registers(op, op.operands[0], SUMS, SPREAD)
-    _want(tile.layout == SPREAD or tile.shape[0] == 1, op, "its sums are still in parts")
+    tile = _registers(op, op.operands[0], SUMS, SPREAD, ROWS)
+    _want(tile.layout != SUMS or tile.shape[0] == 1, op, "its sums are still in parts")
     product = defining_op(op.operands[1])
-    _want(product is not None and product.name == "linalg.contract", op, "it wants the product that it stands for")
+    stands = tile.layout == ROWS or product.name in ("linalg.contract", "linalg.generic")
+    _want(product is not None and stands, op, "it wants the product that it stands for")
 
+
+MAPS = {
+    "arith": ("addf", "subf", "mulf", "divf", "maxnumf", "negf"),
+    "math": ("exp2", "log", "fma"),
+}
+"""Ops that map register tiles."""
 
 _CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
     "tile.view": _view,
@@ -198,4 +303,12 @@ _CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
     "tile.mma": _mma,
     "tile.add_parts": _add_parts,
     "tile.store": _store,
+    "tile.reduce": _reduce,
+    "tile.broadcast": _broadcast,
+    "tile.over_members": _over_members,
+    "tile.mask": _mask,
+    "tile.as_operand": _as_operand,
+    "tile.limit": _limit,
+    "arith.constant": _constant,
+    **{f"{dialect}.{name}": _map for dialect, names in MAPS.items() for name in names},
 }

@@ -11,18 +11,22 @@ Ensures: kernels with the attribute `tile` have a program for lower-tiles; the r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import attribute, ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import operations, unscheduled_kernels
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.cache_rows import split_off_writes
 from lispgpt.passes.kernels.kernel import refusable
-from lispgpt.passes.kernels.products import Product, is_for, unscheduled_products
+from lispgpt.passes.kernels.products import is_for, unscheduled_products
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
+from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder
+from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
 from lispgpt.passes.tile.copies import COPIES
 
 
@@ -43,12 +47,21 @@ class ChooseTiles(Pass):
         schedules = [*library.own, *self._used(library)]
         if not schedules or target.matrix is None:
             return
-        for kernel, product in unscheduled_products(module):
+        for kernel, builder in self._kernels(module, target, {schedule.of for schedule in schedules}):
             for schedule in schedules:
-                if (schedule in library.own or is_for(kernel, schedule.name)) and self._write(
-                    schedule, kernel, product, target
-                ):
+                known = schedule in library.own or is_for(kernel, schedule.name)
+                if schedule.of == builder.of and known and self._write(schedule, kernel, builder):
                     break
+
+    def _kernels(self, module: ir.Module, target: Gpu, kinds: set[str]) -> Iterator[tuple[ir.Operation, Builder]]:
+        """Kernels of some kinds that have no program yet, with what writes one."""
+        for kernel, product in unscheduled_products(module) if "product" in kinds else ():
+            yield kernel, Builder(product, target, self.parts, self.copies)
+        for kernel in unscheduled_kernels(module, "attention") if "attention" in kinds else ():
+            attention = attention_of(kernel) if "tile" not in kernel.attributes else None
+            if attention is not None and not attention.alone:
+                attention = split_off_writes(module, kernel, target) if attention.writes else attention
+                yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)
 
     def _used(self, library: Library) -> list[Schedule]:
         by_name = {schedule.name: schedule for schedule in library.common}
@@ -57,8 +70,8 @@ class ChooseTiles(Pass):
                 raise UserError(f"there is no schedule {name!r} (there are: {', '.join(by_name) or 'none'})")
         return [by_name[name] for name in self.use.split()]
 
-    def _write(self, schedule: Schedule, kernel: ir.Operation, product: Product, target: Gpu) -> bool:
-        builder = Builder(product, target, self.parts, self.copies)
+    @staticmethod
+    def _write(schedule: Schedule, kernel: ir.Operation, builder: Builder) -> bool:
         why_not = schedule.takes(builder)
         if why_not is not None:
             note_refusal(kernel, f"{schedule.name}: {why_not}")

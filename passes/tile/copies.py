@@ -28,11 +28,12 @@ PIECE = 16
 
 
 def operand_of(view: ir.Value) -> Operand:
-    """What a tile.view shows: a tensor by (batch, outer, inner)."""
+    """What a tile.view, limited or not, shows: a tensor by (batch, outer, inner)."""
     op = defining_op(view)
+    op = defining_op(op.operands[0]) if op.name == "tile.limit" else op
     kinds = [tuple(integers(op.attributes[name])) for name in ("batch", "outer", "inner")]
     seen = PackedOperand if op.operands[0].type.element_type == b.integer(8) else Operand
-    return seen(*_seen_as(op.operands[0], kinds))
+    return seen(*seen_as(op.operands[0], kinds))
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,13 @@ def packed(operand: Operand) -> Operand:
     weights = BlockWeights.of(operand)
     if weights is None:
         return operand
-    return replace(PackedOperand(*_seen_as(weights.blocks, [(), (0,), (1, 2)])), blocks=weights.kind)
+    return replace(PackedOperand(*seen_as(weights.blocks, [(), (0,), (1, 2)])), blocks=weights.kind)
 
 
 Seen = tuple[ir.Value, ProductLayout, tuple[int, ...], tuple[int, ...]]
 
 
-def _seen_as(tensor: ir.Value, kinds: Sequence[tuple[int, ...]]) -> Seen:
+def seen_as(tensor: ir.Value, kinds: Sequence[tuple[int, ...]]) -> Seen:
     """What an Operand of a tensor has, by its dimensions of each kind."""
     dims = tuple(range(len(shape_of(tensor))))
     layout = ProductLayout(shape_of(tensor), kinds[0], kinds[1], (), kinds[2], dims, (), ())

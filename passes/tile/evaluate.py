@@ -79,7 +79,7 @@ class Evaluator:
             found = handler(op)
             found = found if isinstance(found, list) else [found]
         elif dialect in ("arith", "math"):
-            found = [self._scalar(op, [self.of(v) for v in op.operands], ())]
+            found = [self.scalar(op, [self.of(v) for v in op.operands], ())]
         else:
             raise InternalError(f"numpy has no meaning of {op.name} yet")
         return [self._rounded(array, r.type) for array, r in zip(found, op.results, strict=True)]
@@ -132,6 +132,13 @@ class Evaluator:
         axes = tuple(integers(op.attributes["dimensions"]))
         return combine(self.of(op.operands[1]), combine.reduce(self.of(op.operands[0]), axis=axes))  # type: ignore[attr-defined]
 
+    def _linalg_softmax(self, op: ir.Operation) -> Array:
+        given, axis = self.of(op.operands[0]), ir.IntegerAttr(op.attributes["dimension"]).value
+        with np.errstate(invalid="ignore"):
+            powers = np.exp(given - given.max(axis, keepdims=True))
+            found: Array = powers / powers.sum(axis, keepdims=True)
+        return found
+
     def _linalg_generic(self, op: ir.Operation) -> list[Array]:
         """A body with one number for each point of its loops; where loops are summed over, by its last op."""
         extents = [extent for _, extent in sorted(loop_extents(op).items())]
@@ -148,7 +155,7 @@ class Evaluator:
                 continue
             if any(v in list(block.arguments)[inputs:] for v in inner.operands) and summed:
                 continue
-            found = self._scalar(inner, [values[v] if v in values else self.of(v) for v in inner.operands], extents)
+            found = self.scalar(inner, [values[v] if v in values else self.of(v) for v in inner.operands], extents)
             values[inner.results[0]] = self._rounded(found, inner.results[0].type)
         if not summed:
             return [np.broadcast_to(self._in(values, v), extents) for v in last.operands]
@@ -180,12 +187,15 @@ class Evaluator:
                 raise InternalError(f"numpy has no meaning of the index {expression} yet")
         return array[tuple(where)] if where else array
 
-    def _scalar(self, op: ir.Operation, values: list[Any], extents: Sequence[int]) -> Any:
+    def scalar(self, op: ir.Operation, values: list[Any], extents: Sequence[int] = ()) -> Any:
+        """What a function of numbers makes of arrays of them."""
         name = op.name.partition(".")[2]
         if name in _BINARY:
             return _BINARY[name](*values)
         if name in _UNARY:
             return _UNARY[name](*values)
+        if name == "fma":
+            return values[0] * values[1] + values[2]
         if name == "constant":
             kind = ir.FloatAttr if isinstance(element_type(op.results[0]), ir.FloatType) else ir.IntegerAttr
             return kind(op.attributes["value"]).value

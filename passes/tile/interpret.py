@@ -17,12 +17,22 @@ import numpy as np
 from lispgpt.base.dtypes import Dtype, find_dtype
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import integers, nested_operations, operations
+from lispgpt.ir.structure import integers, nested_operations, operations, shape_of
 from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
+from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.recognise.product_layout import ProductLayout
+from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK
 from lispgpt.passes.tile.evaluate import Array, Evaluator, to_bf16
-from lispgpt.passes.tile.types import SharedTile, register_tile, ring_tiles, shared_tile
+from lispgpt.passes.tile.types import (
+    PATCHES,
+    SHARES,
+    RegisterTile,
+    SharedTile,
+    register_tile,
+    ring_tiles,
+    shared_tile,
+)
 from lispgpt.passes.tile.walk import Agent, Machine, Numbering, Step, Turn, run_together
 
 
@@ -47,6 +57,15 @@ def interpret(
     return machine.results
 
 
+def _in_parts(values: Array, count: int) -> Array:
+    """As so many BF16 numbers that add up to each."""
+    parts: list[Array] = []
+    while len(parts) < count:
+        parts.append(to_bf16(values))
+        values = values - parts[-1]
+    return np.stack(parts)
+
+
 class _Meaning(Machine):
     """values: of the kernel's tensors.  packed: of views of weights in blocks, which are numbers here, their type.
     wide: tiles of those.  slots: what lies in each slot of a shared tile.  filled, released: the newest numbers of
@@ -54,11 +73,13 @@ class _Meaning(Machine):
 
     def __init__(self, kernel: ir.Operation, memory: dict[ir.Value, Array]) -> None:
         self.values = Evaluator(memory, exact=False)
+        attention = attention_of(kernel)
+        self.rows = None if attention is None else AttentionRows(attention)
         self.layout = ProductLayout.of_kernel(kernel)
         self.packed: dict[int, Dtype] = {}
         self.wide: set[Any] = set()
         ops = operations(kernel.regions[0].blocks[0])
-        (self.contraction,) = [op for op in ops if op.name == "linalg.contract"]
+        self.weights = [x for op in ops if op.name == "linalg.contract" for x in op.operands]
         self.writes = [op for op in ops if op.name == "bufferization.materialize_in_destination"]
         self.results = [np.full(op.operands[0].type.shape, np.nan, np.float32) for op in self.writes]
 
@@ -69,9 +90,16 @@ class _Meaning(Machine):
         self.filled: dict[int, int] = {}
         self.released: dict[int, int] = {}
 
-    def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
-        """A tensor op, which is computed when a view or a result asks for it."""
-        return [None] * len(step.results)
+    def other(self, agent: Agent, step: Step, values: list[Any]) -> list[Any]:
+        """A function of register tiles; or a tensor op, which is computed when a view or a result asks for it."""
+        tile = RegisterTile.of(step.op.results[0].type) if len(step.op.results) == 1 else None
+        if tile is None:
+            return [None] * len(step.results)
+        if step.name == "arith.constant":
+            splat = ir.DenseElementsAttr(step.op.attributes["value"]).get_splat_value()
+            return [np.full(tile.shape, ir.FloatAttr(splat).value, np.float32)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return [np.asarray(self.values.scalar(step.op, values), np.float32)]
 
     def barrier(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """One agent does what all threads of a role do."""
@@ -94,7 +122,7 @@ class _Meaning(Machine):
 
     def _in_blocks(self, tensor: ir.Value) -> ir.Value | None:
         """The product's operand whose blocks' bytes a tensor is."""
-        return next((x for x in self.contraction.operands if kind_of_blocks(x) and bytes_of_blocks(x) == tensor), None)
+        return next((x for x in self.weights if kind_of_blocks(x) and bytes_of_blocks(x) == tensor), None)
 
     def _box(self, number: int, view: Array, at: Sequence[int], shape: tuple[int, int]) -> Array:
         """Zeros past the view's ends; of blocks the numbers that they stand for."""
@@ -107,9 +135,15 @@ class _Meaning(Machine):
         found[: inside.shape[0], : inside.shape[1]] = inside
         return found
 
+    def limit(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        """What is behind the end might be anything, but no box has it."""
+        view, end = values
+        return [view[:, :, :end] if ir.BoolAttr(step.op.attributes["inner"]).value else view[:, :end]]
+
     def load(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
-        shape = register_tile(step.op.results[0]).shape
-        return [self._box(step.operands[0], values[0], values[1:], shape)]  # type: ignore[arg-type]
+        tile = register_tile(step.op.results[0])
+        box = self._box(step.operands[0], values[0], values[1:], tile.shape[-2:])  # type: ignore[arg-type]
+        return [box if tile.layout == PATCHES else _in_parts(box, tile.shape[0])]
 
     def _empty(self, tile: SharedTile) -> Array:
         return np.full((tile.parts, tile.rows, tile.numbers), np.nan, np.float32)
@@ -133,11 +167,7 @@ class _Meaning(Machine):
 
     def put(self, agent: Agent, step: Step, values: list[Any]) -> None:
         patches, place = values
-        parts: list[Array] = [patches] if place[0] in self.wide else []
-        while len(parts) < len(self.slots[place]):
-            parts.append(to_bf16(patches))
-            patches = patches - parts[-1]
-        self.slots[place] = np.stack(parts)
+        self.slots[place] = patches[None] if place[0] in self.wide else _in_parts(patches, len(self.slots[place]))
 
     # ---- rings
 
@@ -185,7 +215,9 @@ class _Meaning(Machine):
         return [np.zeros(register_tile(step.op.results[0]).shape, np.float32)]
 
     def mma(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
-        sums, a, b = values[0], self.slots[values[1]], self.slots[values[2]]
+        sums, a, b = values[0], values[1], self.slots[values[2]]
+        a = a if isinstance(a, np.ndarray) else self.slots[a]
+        b = b.transpose(0, 2, 1) if "across" in step.op.attributes else b
         parts, most = len(sums), max(len(a), len(b))
         share = a.shape[-1] // parts
         found = sums.copy()
@@ -196,13 +228,98 @@ class _Meaning(Machine):
                     found[part] += a[p, :, k] @ b[q, :, k].T
         return [found]
 
+    def reduce(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        """Of each member's columns; shares of lanes are known by what they add up to."""
+        tile = register_tile(step.op.operands[0])
+        if tile.layout == SHARES:
+            return [values[0]]
+        members = tile.shape[0] * tile.teams[1]
+        each = values[0].reshape(tile.shape[0], tile.shape[1], tile.teams[1], -1)
+        combine = np.maximum if "max" in str(step.op.attributes["by"]) else np.add
+        found = combine.reduce(each, axis=3)  # type: ignore[attr-defined]
+        return [found.transpose(0, 2, 1).reshape(members, tile.shape[1])]
+
+    def over_members(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        combine = np.maximum if "max" in str(step.op.attributes["by"]) else np.add
+        return [np.broadcast_to(combine.reduce(values[0], axis=0), values[0].shape)]  # type: ignore[attr-defined]
+
+    def broadcast(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        tile = register_tile(step.op.results[0])
+        if tile.layout == SHARES:
+            return [values[0]]
+        each = values[0].reshape(tile.shape[0], tile.teams[1], tile.shape[1], 1).transpose(0, 2, 1, 3)
+        return [np.repeat(each, tile.shape[2] // tile.teams[1], axis=3).reshape(tile.shape)]
+
+    def as_operand(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        return [_in_parts(values[0][0], register_tile(step.op.results[0]).shape[0])]
+
+    # ---- attention
+
+    def visible(self, agent: Agent, step: Step, values: list[Any]) -> list[int]:
+        """By what the softmax is given where every score is 0."""
+        assert self.rows is not None
+        scores = self.rows.attention.scores
+        self.values.hold(scores.results[0], np.zeros(shape_of(scores.results[0]), np.float32))
+        seen = self._softmax_rows(values[0], values[1], ir.IntegerAttr(step.op.attributes["rows"]).value) > -np.inf
+        first, last = [0], [seen.shape[1] - 1]
+        if self.rows.attention.upper is not None:
+            last = [int(row.size - 1 - np.argmax(row[::-1])) if row.any() else 0 for row in seen]
+        if self.rows.attention.lower is not None:
+            first = [int(np.argmax(row)) for row in seen]
+        return [min(first), min(last), max(last)]
+
+    def _softmax_rows(self, batch: int, row: int, count: int) -> Array:
+        """Rows of what the softmax is given; behind the last, it is the last again."""
+        assert self.rows is not None
+        source = self.values.of(self.rows.attention.softmax.operands[0])
+        return np.stack([source[self._loops(batch, min(row + i, self.rows.rows - 1))] for i in range(count)])
+
+    def _loops(self, batch: int, row: int) -> tuple[Any, ...]:
+        """The scores' leading indices, as numpy takes them."""
+        assert self.rows is not None
+        return tuple(self.rows.loops(batch, row))
+
+    def mask(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        assert self.rows is not None
+        scores, batch, row, position, _, last = values
+        _, rows, columns = scores.shape
+        tensor = self.rows.attention.scores.results[0]
+        whole, seen = np.full(shape_of(tensor), np.nan, np.float32), slice(position, position + columns)
+        for i in range(min(rows, self.rows.rows - row)):
+            whole[(*self._loops(batch, row + i), seen)] = scores[0, i, : whole.shape[-1] - position]
+        self.values.hold(tensor, whole)
+        found = np.full(scores.shape, -np.inf, np.float32)
+        given = self._softmax_rows(batch, row, rows)[:, seen]
+        found[0, :, : given.shape[1]] = given / np.float32(ir.FloatAttr(step.op.attributes["over"]).value)
+        found[0, :, max(0, last + 1 - position) :] = -np.inf
+        return [found]
+
+    def _store_rows(self, registers: Array, tensor: ir.Value, batch: int, row: int) -> None:
+        """The same for rows of an attention: sums of weighed values, or one number each."""
+        assert self.rows is not None
+        shape = shape_of(tensor)
+        one = self.rows.is_log_sum(tensor)
+        registers = registers[0, :, None] if one else registers.reshape(-1, registers.shape[-1])
+        whole, mine = np.full(shape, np.nan, np.float32), np.zeros(shape, bool)
+        for i in range(min(len(registers), self.rows.rows - row)):
+            for column in range(1 if one else registers.shape[1]):
+                at: Any = self._loops(batch, row + i) if one else tuple(self.rows.place(batch, row + i, column))
+                whole[at], mine[at] = registers[i, column], True
+        self.values.hold(tensor, whole)
+        for write, result in zip(self.writes, self.results, strict=True):
+            if self.rows.is_log_sum(write.operands[0]) == one:
+                result[mine] = self.values.of(write.operands[0])[mine]
+
     def add_parts(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
         return [values[0].sum(0, dtype=np.float32)]
 
     def store(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """Take the sums for a part of the product, compute the kernel's results of it, and keep those of this part."""
-        assert self.layout is not None
         sums, _, batch, row, column = values
+        if self.rows is not None:
+            self._store_rows(sums, step.op.operands[1], batch, row)
+            return
+        assert self.layout is not None
         shape = step.op.operands[1].type.shape
         layout = self.layout.transposed() if "transposed" in step.op.attributes else self.layout
         kinds = (layout.batch, layout.rows, layout.columns)

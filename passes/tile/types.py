@@ -19,6 +19,11 @@ PATCHES, SUMS, SPREAD = "patches", "sums", "spread"
 instructions leave with the subgroups or warpgroups of a team.  Spread: a block's results shared out over all threads,
 each some neighbours of a row."""
 
+OPERAND, ROWS, SHARES = "operand", "rows", "shares"
+"""More of them.  Operand: [parts, rows, k] in BF16, as matrix instructions take A.  Rows: one number for each row of
+sums, [members, rows], which each of the members that lie along its columns has its own of, and all lanes that hold the
+row.  Shares: the same in shares of these lanes, which add up to it."""
+
 SUBGROUP, WARPGROUP = "subgroup", "warpgroup"
 """What executes one matrix instruction."""
 

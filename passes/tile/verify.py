@@ -32,22 +32,31 @@ from lispgpt.passes.tile.walk import Agent, Machine, Numbering, Step, Turn, run_
 KEPT_TURNS = 24
 """Turns of a long loop that are run at least."""
 
+SEEN = (511, 0)
+"""The last positions that rows are taken to see, where this is found by a running program: many tiles, and one."""
+
 SHARING = ("tile.fill", "tile.wait", "tile.release", "tile.put", "tile.slot")
 """Ops by which a loop shares memory."""
 
 
 def verify(kernel: ir.Operation, target: Gpu) -> None:
     """Unsafe, at the op's place, where a kernel's tile program could go wrong on the chip."""
+    bounded = False
     for op in nested_operations(kernel):
-        if op.name.startswith("tile."):
-            check_types(op, target)
+        check_types(op, target)
+        bounded |= op.name == "tile.visible"
     block = kernel.regions[0].blocks[0]
     steps = Numbering().steps(block)
-    order = _Order(kernel)
     roles = [step for step in _everywhere(steps) if step.name == "tile.role"]
     if len(roles) > 1:
         raise Unsafe("tile.role: a program's threads have one division into roles")
     count = len(integers(roles[0].op.attributes["threads"])) if roles else 1
+    for last in SEEN if bounded else SEEN[:1]:
+        _execute(_Order(kernel, target, last), steps, count)
+
+
+def _execute(order: _Order, steps: tuple[Step, ...], count: int) -> None:
+    """count: of roles."""
     for role in range(count):
         order.agents += [Thread(order, role, len(order.agents) + i) for i in (0, 1)]
     for agent in order.agents:
@@ -67,7 +76,8 @@ def _everywhere(steps: tuple[Step, ...]) -> Iterator[Step]:
 class _Order(Machine):
     """Who has accessed which slot, and what orders it."""
 
-    def __init__(self, kernel: ir.Operation) -> None:
+    def __init__(self, kernel: ir.Operation, target: Gpu, last: int) -> None:
+        self.last, self.stays = last, target.matrix is not None and target.matrix.result_as_left
         self.agents: list[Thread] = []
         self.slots: dict[Any, Slot] = {}
         self.rings: dict[int, Ring] = {}
@@ -87,7 +97,10 @@ class _Order(Machine):
     def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
         return [None] * len(step.results)
 
-    view = zeros = load = store = other
+    view = zeros = load = store = limit = mask = reduce = broadcast = other
+
+    def visible(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
+        return [0, self.last, self.last]
 
     # ---- memory
 
@@ -113,7 +126,8 @@ class _Order(Machine):
 
     def mma(self, agent: Thread, step: Step, values: list[Any]) -> list[None]:
         for tile in values[1:]:
-            self._read(agent, step, tile)
+            if tile is not None:
+                self._read(agent, step, tile)
         return [None]
 
     def add_parts(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
@@ -121,6 +135,19 @@ class _Order(Machine):
         yield from self.barrier(agent, step, values)
         yield from self.barrier(agent, step, values)
         return [None]
+
+    def over_members(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        """Memory of its own, which is written, and behind a barrier of its own read; what orders that ahead of the next
+        write is the program's."""
+        place = ("own", step.results[0])
+        self._write(agent, step, place, self._instance(agent, step))
+        yield from self.barrier(agent, step, values)
+        self._read(agent, step, place)
+        return [None]
+
+    def as_operand(self, agent: Thread, step: Step, values: list[Any]) -> Turn | list[None]:
+        """The same, where lanes hold other elements of operands than of results."""
+        return [None] if self.stays else self.over_members(agent, step, values)
 
     def reduce_rows(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
         """The same."""

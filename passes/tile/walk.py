@@ -72,6 +72,10 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "arith.remui": lambda a, b: a % b,
     "arith.minui": min,
     "arith.maxui": max,
+    "arith.divsi": lambda a, b: a // b,
+    "arith.ceildivsi": lambda a, b: -(-a // b),
+    "arith.minsi": min,
+    "arith.maxsi": max,
     "arith.select": lambda c, a, b: a if c else b,
 }
 PREDICATES: tuple[Callable[[int, int], bool], ...] = (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import seeded
+from changed_tiles import Change, moved, replaced, shifted, without
 from tile_programs import WAYS, kernel_of
 
 from lispgpt.base.errors import UserError
@@ -16,62 +15,6 @@ from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.targets import find_target
 from lispgpt.passes.tile.check_types import Unsafe
 from lispgpt.passes.tile.verify import verify
-
-Change = Callable[[str, np.random.Generator], str]
-
-
-def without(pattern: str) -> Change:
-    """A program that lacks one of the ops that match."""
-
-    def change(text: str, rng: np.random.Generator) -> str:
-        places = list(re.finditer(rf"^ *{pattern}.*\n", text, re.MULTILINE))
-        gone = places[rng.integers(len(places))]
-        return text[: gone.start()] + text[gone.end() :]
-
-    return change
-
-
-def moved(pattern: str, ahead_of: str) -> Change:
-    """A program in which an op comes ahead of another."""
-
-    def change(text: str, rng: np.random.Generator) -> str:
-        (op,) = re.finditer(rf"^ *{pattern}.*\n", text, re.MULTILINE)
-        (target,) = re.finditer(rf"^.*{ahead_of}.*\n", text, re.MULTILINE)
-        assert target.start() < op.start()
-        return text[: target.start()] + op[0] + text[target.start() : op.start()] + text[op.end() :]
-
-    return change
-
-
-def shifted(pattern: str) -> Change:
-    """A program in which the number that an op names is another."""
-
-    def change(text: str, rng: np.random.Generator) -> str:
-        places = list(re.finditer(rf"^( *)(.*{pattern}\(.*)(%\w+)(\) .*)\n", text, re.MULTILINE))
-        place = places[rng.integers(len(places))]
-        indent, before, number, after = place.groups()
-        by = int(rng.choice([1, 3]))
-        lines = f"{indent}%by = arith.constant {by} : index\n{indent}%off = arith.addi {number}, %by : index\n"
-        return text[: place.start()] + f"{lines}{indent}{before}%off{after}\n" + text[place.end() :]
-
-    return change
-
-
-def replaced(pattern: str, by: Callable[[re.Match[str], np.random.Generator], str]) -> Change:
-    """A program in which one of the places that match is something else."""
-
-    def change(text: str, rng: np.random.Generator) -> str:
-        places = list(re.finditer(pattern, text))
-        place = places[rng.integers(len(places))]
-        return text[: place.start()] + by(place, rng) + text[place.end() :]
-
-    return change
-
-
-def other_number(place: re.Match[str], rng: np.random.Generator) -> str:
-    before, number = place.groups()
-    return f"{before}{int(number) + int(rng.choice([-1, 1, 2]))}"
-
 
 SWIZZLE = replaced(r"swizzle = (\d+)", lambda place, _: f"swizzle = {0 if place[1] == '128' else 128}")
 TYPES = replaced(r"(memref<(?:\dx)?1x)(32|64)(?=x)", lambda place, _: f"{place[1]}{int(place[2]) + 16}")

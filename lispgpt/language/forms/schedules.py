@@ -14,17 +14,21 @@ from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Builtin, Closure
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
 
+KINDS = ("product", "attention")
+"""What kernels are."""
+
 
 @dataclass(frozen=True)
 class ScheduleForm:
     """evaluator: which calls its functions.  takes: whether it is for a kernel.  body: writes its program.  asks: the
-    form of `takes`, for messages."""
+    form of `takes`, for messages.  of: one of KINDS."""
 
     evaluator: Evaluator
     name: str
     takes: Closure
     body: Closure
     asks: Form
+    of: str = "product"
 
 
 @dataclass
@@ -36,21 +40,35 @@ class Schedules:
 
 @special("schedule", 4, None)
 def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    """`(schedule name [kernel] {:takes expression} body…)`"""
+    """`(schedule name [kernel] {:takes expression} body…)`, of a product; with `:of attention`, of one"""
     _, name, taken, options, *body = form.items
     if not isinstance(name, Symbol) or not isinstance(taken, Vector) or len(taken.items) != 1:
         evaluator.site.fail("a schedule is (schedule name [kernel] {:takes expression} body…)", form)
-    key = options.items[0] if isinstance(options, Map) and len(options.items) == 2 else None
-    if not isinstance(options, Map) or not isinstance(key, Keyword) or key.name != "takes":
-        evaluator.site.fail("a schedule's options are {:takes expression}: which kernels it is for", options)
+    given = _options(options)
+    if given is None:
+        says = "a schedule's options are {:takes expression}, which kernels it is for, and {:of attention} if of such"
+        evaluator.site.fail(says, options)
     bound = parameters.parse_parameters(evaluator.site, taken, "schedule")
-    asks = options.items[1]
+    asks, of = given
     takes, writes = (Closure(name.name, bound, b, environment.capture(), form) for b in ((asks,), tuple(body)))
     found = evaluator.states.of(Schedules).found
     if any(one.name == name.name for one in found):
         evaluator.site.fail(f"there is a schedule `{name.name}` already", name)
-    found.append(ScheduleForm(evaluator, name.name, takes, writes, asks))
+    found.append(ScheduleForm(evaluator, name.name, takes, writes, asks, of))
     return None
+
+
+def _options(options: Form) -> tuple[Form, str] | None:
+    """`:takes` and `:of`; None where they are none, or others."""
+    if not isinstance(options, Map):
+        return None
+    keys, values = options.items[::2], options.items[1::2]
+    given = {key.name: value for key, value in zip(keys, values, strict=True) if isinstance(key, Keyword)}
+    of = given.pop("of", None)
+    kind = of.name if isinstance(of, Symbol) else "product" if of is None else ""
+    if set(given) != {"takes"} or kind not in KINDS or len(keys) != 1 + (of is not None):
+        return None
+    return given["takes"], kind
 
 
 def call(evaluator: Evaluator, closure: Closure, *arguments: Any) -> Any:

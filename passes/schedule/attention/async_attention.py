@@ -10,16 +10,16 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import operand_a as left_of
 from lispgpt.passes.kernels.attention import cache_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.block_rows import BlockRows
 from lispgpt.passes.kernels.matrices import Lanes, flat, shaped
+from lispgpt.passes.kernels.score_masks import Mask
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.recognise.score_operands import POSITION
-from lispgpt.passes.schedule.attention import operand_a as left_of
-from lispgpt.passes.schedule.attention.block_rows import BlockRows
 from lispgpt.passes.schedule.attention.copied_tiles import CopiedTiles, MappedOperand, TileRing, mapped_operands
-from lispgpt.passes.schedule.attention.scores import Mask
 from lispgpt.passes.schedule.attention.staged_queries import StagedQueries, query_bytes
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies

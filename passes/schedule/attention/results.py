@@ -12,12 +12,12 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import store_log_sum, store_result
 from lispgpt.passes.kernels.block_memory import dynamic_bytes
+from lispgpt.passes.kernels.block_rows import BlockRows
 from lispgpt.passes.kernels.expand import LOG2_E, exp2
 from lispgpt.passes.kernels.matrices import Lanes, flat
 from lispgpt.passes.kernels.softmax import RunningRows
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.recognise.attention import Attention
-from lispgpt.passes.schedule.attention.block_rows import BlockRows
 from lispgpt.passes.targets import Gpu
 
 PADDING = 8

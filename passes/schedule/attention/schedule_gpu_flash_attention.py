@@ -29,6 +29,7 @@ from lispgpt.passes.kernels.attention import last_position
 from lispgpt.passes.kernels.kernel import contract, reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of, shaped
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.score_masks import Mask
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.recognise.attention import Attention, attention_of
@@ -37,7 +38,6 @@ from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.schedule.attention.copied_tiles import CopiedTiles, TileRing, mapped_operands
 from lispgpt.passes.schedule.attention.probabilities import RowValues
 from lispgpt.passes.schedule.attention.results import write_rows
-from lispgpt.passes.schedule.attention.scores import Mask
 from lispgpt.passes.schedule.attention.warpgroup_gradients import ROWS, GradientWeights, Pairs
 from lispgpt.passes.schedule.attention.warpgroup_scores import Left, WarpgroupScores, row_words
 from lispgpt.passes.states import PLACED

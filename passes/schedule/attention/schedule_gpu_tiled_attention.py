@@ -27,21 +27,21 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass, or_zero
 from lispgpt.passes.kernels import block_memory
+from lispgpt.passes.kernels import operand_a as left_of
 from lispgpt.passes.kernels.attention import bind_cache
+from lispgpt.passes.kernels.block_rows import BlockRows
 from lispgpt.passes.kernels.cache_rows import split_off_writes
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.matrices import lanes_of
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.score_masks import Mask
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.recognise.attention import Attention, attention_of
-from lispgpt.passes.schedule.attention import operand_a as left_of
 from lispgpt.passes.schedule.attention.async_attention import AsyncBlock, AsyncLayout
-from lispgpt.passes.schedule.attention.block_rows import BlockRows
 from lispgpt.passes.schedule.attention.key_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.schedule.attention.results import TeamSums, write_rows
 from lispgpt.passes.schedule.attention.score_products import Products, SubgroupProducts, WarpgroupProducts
-from lispgpt.passes.schedule.attention.scores import Mask
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 

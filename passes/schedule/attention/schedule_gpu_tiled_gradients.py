@@ -23,13 +23,13 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import block_memory
+from lispgpt.passes.kernels import operand_a as left_of
 from lispgpt.passes.kernels.attention import store_operand
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.recognise.attention_gradients import WeightedSum, attention_gradients_of
-from lispgpt.passes.schedule.attention import operand_a as left_of
 from lispgpt.passes.schedule.attention.key_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.schedule.attention.score_products import SubgroupProducts
 from lispgpt.passes.states import PLACED

@@ -8,8 +8,8 @@ from typing import Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import operand_a as left_of
 from lispgpt.passes.kernels.matrices import Lanes, flat, shaped
-from lispgpt.passes.schedule.attention import operand_a as left_of
 from lispgpt.passes.schedule.attention.key_tiles import Tiles
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 

@@ -9,10 +9,10 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import read_operand
+from lispgpt.passes.kernels.block_rows import BlockRows
 from lispgpt.passes.kernels.matrices import split
+from lispgpt.passes.kernels.operand_a import parts_of
 from lispgpt.passes.recognise.score_operands import Operand
-from lispgpt.passes.schedule.attention.block_rows import BlockRows
-from lispgpt.passes.schedule.attention.operand_a import parts_of
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 WIDTH, TURNS = 8, 8

@@ -36,10 +36,11 @@ class LowerTiles(Pass):
 def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
     facts = ir.DictAttr(kernel.attributes[PROGRAM])
     ops = operations(kernel.regions[0].blocks[0])
-    (contraction,) = [op for op in ops if op.name == "linalg.contract"]
-    layout = ProductLayout.of_kernel(kernel)
-    assert layout is not None
-    lowering = Lowering(kernel, Product(contraction, layout), constants, target)
+    layout, product = ProductLayout.of_kernel(kernel), None
+    if layout is not None:
+        (contraction,) = [op for op in ops if op.name == "linalg.contract"]
+        product = Product(contraction, layout)
+    lowering = Lowering(kernel, product, constants, target)
     threads = ir.IntegerAttr(facts["threads"]).value
     if reschedule(kernel, integers(facts["grid"]), [threads], target, lowering.emit):
         lowering.tiles.record(kernel)

@@ -16,20 +16,35 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import constant_number, integers, operations
-from lispgpt.passes.kernels.epilogue import Epilogue
-from lispgpt.passes.kernels.products import Product
+from lispgpt.ir.structure import constant_number, integers, nested_operations, operations
+from lispgpt.passes.kernels.block_rows import BlockRows
+from lispgpt.passes.kernels.epilogue import Epilogue, Whole
+from lispgpt.passes.kernels.matrices import lanes_of
+from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.score_masks import Mask
 from lispgpt.passes.kernels.team import Team
+from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK, operand_of
 from lispgpt.passes.tile.lower.memory import REDUCED, BlockTiles, Slot
+from lispgpt.passes.tile.lower.register_rows import (
+    RegisterOperand,
+    RowNumbers,
+    Seat,
+    as_operand,
+    mapped,
+    masked,
+    read_operand,
+    reduced,
+)
 from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, sides
 from lispgpt.passes.tile.lower.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.tile.lower.units import Sums, sums_of
 from lispgpt.passes.tile.row_reductions import row_reductions
-from lispgpt.passes.tile.types import register_tile, shared_tile
+from lispgpt.passes.tile.types import OPERAND, ROWS, SHARES, RegisterTile, register_tile, shared_tile
 
 ARITHMETIC: dict[str, Callable[..., Index]] = {
     "arith.addi": b.add,
@@ -38,6 +53,8 @@ ARITHMETIC: dict[str, Callable[..., Index]] = {
     "arith.divui": b.div,
     "arith.remui": b.mod,
     "arith.minui": b.at_most,
+    "arith.divsi": b.div,
+    "arith.ceildivsi": lambda a, n: b.div(b.add(a, n - 1), n),
 }
 
 
@@ -47,6 +64,20 @@ COPIER_REGISTERS, MOST_REGISTERS, CORE_REGISTERS = 40, 240, 65536
 
 READ_AHEAD = 16
 """Vectors of a row that a lane reads at once, of which a reduction is made."""
+
+
+@dataclass(frozen=True)
+class Limited:
+    """A view.  limit: where it ends along its outer dimension, or along its inner one; None: where its tensor does."""
+
+    operand: Operand
+    limit: ir.Value | None = None
+    inner: bool = False
+
+    @property
+    def ends(self) -> tuple[ir.Value | None, ir.Value | None]:
+        """Along the outer dimension, and the inner one."""
+        return (None, self.limit) if self.inner else (self.limit, None)
 
 
 @dataclass(frozen=True)
@@ -62,13 +93,16 @@ class Patches:
 class Lowering:
     """Emits a kernel's tile program, whose ops are those of its function, at the insertion point.
 
-    product: what the kernel computes.  constants: its arguments that no launch writes.
+    product: what the kernel computes; None: it is an attention.  constants: its arguments that no launch writes.
     """
 
-    def __init__(self, kernel: ir.Operation, product: Product, constants: set[ir.Value], target: Gpu) -> None:
+    def __init__(self, kernel: ir.Operation, product: Product | None, constants: set[ir.Value], target: Gpu) -> None:
         self.kernel, self.product, self.constants, self.target = kernel, product, constants, target
         self.ops = operations(kernel.regions[0].blocks[0])
         self.results = outputs_of(kernel)
+        attention = attention_of(kernel)
+        self.rows = None if attention is None else AttentionRows(attention)
+        self.masks: dict[ir.Operation, list[Mask]] = {}
         self.threads = ir.IntegerAttr(ir.DictAttr(kernel.attributes["tile"])["threads"]).value
         self.values: dict[ir.Value, Any] = {}
         self.tiles = BlockTiles(target, self.ops)
@@ -87,7 +121,7 @@ class Lowering:
         for op in self.ops:
             if op in first:
                 continue
-            if op.name.partition(".")[0] in ("tile", "scf", "gpu") or op.name in ARITHMETIC or _is_index(op):
+            if op.name.startswith(("tile.", "gpu.")) or op.name in ARITHMETIC or _is_index(op) or _has_registers(op):
                 self._op(op)
         self._know_everything()
 
@@ -104,6 +138,10 @@ class Lowering:
             found: Any = ARITHMETIC[op.name](*self._of(op))
         elif _is_index(op):
             found = constant_number(op.results[0])
+        elif op.name == "arith.constant":
+            found = self._filled(op)
+        elif op.name.startswith(("arith.", "math.")):
+            found = mapped(op, self._of(op))
         else:
             found = getattr(self, "_" + op.name.partition(".")[2].replace(".", "_"))(op)
         for result, value in zip(op.results, found if isinstance(found, list) else [found], strict=False):
@@ -169,8 +207,8 @@ class Lowering:
 
     # ---- memory
 
-    def _view(self, op: ir.Operation) -> Any:
-        return operand_of(op.results[0])
+    def _view(self, op: ir.Operation) -> Limited:
+        return Limited(operand_of(op.results[0]))
 
     def _shared(self, op: ir.Operation) -> Slot:
         return Slot(shared_tile(op.results[0]), self.tiles.memory_of(op.results[0]))
@@ -179,23 +217,32 @@ class Lowering:
         tile, number = self._of(op)
         return replace(tile, slot=b.mod(number, tile.tile.slots))
 
-    def _load(self, op: ir.Operation) -> Patches:
-        operand, batch, outer, inner = self._of(op)
+    def _limit(self, op: ir.Operation) -> Limited:
+        view, end = self._of(op)
+        return Limited(view.operand, end, ir.BoolAttr(op.attributes["inner"]).value)
+
+    def _load(self, op: ir.Operation) -> Patches | RegisterOperand:
+        view, batch, outer, inner = self._of(op)
+        operand, (end, inner_end) = view.operand, view.ends
+        tile = register_tile(op.results[0])
+        if tile.layout == OPERAND:
+            self._know_everything()
+            return read_operand(tile, operand, self.reader, self._seat(op.results[0]), (batch, outer, inner))
         if operand.buffer() not in self.constants:
             self._know_everything()
-        rows, columns = register_tile(op.results[0]).shape
-        tile = self.tiles.put_to(op)
-        origin = Origin(batch, outer, self.thread, self.threads)
-        place = Tile(rows, columns, tile.padding, tile.slots or 1)
+        rows, columns = tile.shape
+        put_to = self.tiles.put_to(op)
+        origin = Origin(batch, outer, self.thread, self.threads, end, inner_end)
+        place = Tile(rows, columns, put_to.padding, put_to.slots or 1)
         clears = not self.tiles.is_right(op)
         memory = self.tiles.memory_for(op)
-        staged = StagedOperand(operand, place, origin, self.reader, tile.parts, clears, memory)
+        staged = StagedOperand(operand, place, origin, self.reader, put_to.parts, clears, memory)
         raw = "later" in op.attributes and staged.waits
         return Patches(staged, staged.loads(inner) if raw else staged.load(inner), raw)
 
     def _reduce_rows(self, op: ir.Operation) -> None:
         """By the block's subgroups, each some of the rows; what reads the reductions' results takes them from there."""
-        operand, _, first = self._of(op)
+        operand, first = self._of(op)[0].operand, self._of(op)[2]
         self._know_everything()
         rows = ir.IntegerAttr(op.attributes["rows"]).value
         reductions = row_reductions(operand)
@@ -240,9 +287,9 @@ class Lowering:
 
     def _fill(self, op: ir.Operation) -> None:
         ring, view, *at, number = self._of(op)
-        if view.buffer() not in self.constants:
+        if view.operand.buffer() not in self.constants:
             self._know_everything()
-        ring.fill(ir.IntegerAttr(op.attributes["member"]).value, at, number)
+        ring.fill(ir.IntegerAttr(op.attributes["member"]).value, at, number, view.ends[0])
 
     def _wait(self, op: ir.Operation) -> list[list[Slot]]:
         ring, number = self._of(op)
@@ -266,18 +313,98 @@ class Lowering:
 
     def _mma(self, op: ir.Operation) -> Sums:
         sums, a, right = self._of(op)
+        if isinstance(a, RegisterOperand):
+            return sums.multiply_operand(a.blocks, right, "across" in op.attributes)
         return sums.multiply(a, right)
 
     def _add_parts(self, op: ir.Operation) -> Sums:
-        return self._of(op)[0].added(self.tiles.sums_memory(op))
+        return self._of(op)[0].added(self.tiles.own_memory(op))
 
     def _store(self, op: ir.Operation) -> None:
-        registers, _, batch, row, column = self._of(op)
+        registers, tensor, batch, row, column = self._of(op)
         self._know_everything()
+        if isinstance(registers, RowNumbers):
+            self._store_numbers(registers, tensor, batch, row)
+            return
         *_, rows, columns = register_tile(op.operands[0]).shape
-        product = self.product.transposed() if "transposed" in op.attributes else self.product
-        epilogue = Epilogue(self.reader, product, self.results, (rows, columns), (row, column), batch)
+        results = [(t, buffer) for t, buffer in self.results if self.rows is None or not self.rows.is_log_sum(t)]
+        product: Whole | None = self.rows or self.product
+        if self.product is not None and "transposed" in op.attributes:
+            product = self.product.transposed()
+        assert product is not None
+        epilogue = Epilogue(self.reader, product, results, (rows, columns), (row, column), batch)
         epilogue.write(epilogue.placed(registers.pieces()))
+
+    # ---- attention
+
+    def _seat(self, value: ir.Value) -> Seat:
+        return Seat.of(register_tile(value), self.target, self.thread)
+
+    def _filled(self, op: ir.Operation) -> RowNumbers:
+        number = ir.FloatAttr(ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()).value
+        tile = register_tile(op.results[0])
+        if tile.layout in (ROWS, SHARES):
+            return RowNumbers.filled(tile, self.target, self.thread, number)
+        sums = sums_of(tile, self.target, self.thread, self.threads)
+        return replace(sums, values=[b.constant(number, v.type) for v in sums.values])  # type: ignore[return-value]
+
+    def _visible(self, op: ir.Operation) -> list[Index]:
+        assert self.rows is not None and self.target.matrix is not None
+        self._know_everything()
+        batch, row = self._of(op)
+        lanes = lanes_of(self.target.matrix, b.mod(self.thread, self.target.subgroup))
+        others = [place for d, place in enumerate(self.rows.loops(batch, 0)) if d != self.rows.row]
+        facts = (self.rows.attention, self.reader, lanes, self.target, self.rows.row, others, row)
+        rows = BlockRows(*facts, ir.IntegerAttr(op.attributes["rows"]).value)
+        least, last = rows.last_positions()
+        for mask in {use.owner.operation for use in op.results[1].uses}:
+            self._prepare_mask(mask, rows, (least, last))
+        return [rows.start(1), least, last]
+
+    def _prepare_mask(self, op: ir.Operation, rows: BlockRows, bounds: tuple[ir.Value, ir.Value]) -> None:
+        """Find, ahead of all tiles, what each of a lane's rows sees."""
+        tile, seat = register_tile(op.operands[0]), self._seat(op.operands[0])
+        attention, each = rows.attention, len(seat.unit.pieces())
+        places = [rows.place(b.add(rows.first, row)) for row in seat.result_rows(tile)]
+        past = attention.context % tile.shape[2] != 0
+        groups = [places[i : i + each] for i in range(0, len(places), each)]
+        self.masks[op] = [Mask(attention, self.reader, seat.lanes, group, *bounds, past) for group in groups]
+
+    def _mask(self, op: ir.Operation) -> Sums:
+        scores, _, _, position, *_ = self._of(op)
+        return masked(scores, self.masks[op], position, self._seat(op.operands[0]))
+
+    def _reduce(self, op: ir.Operation) -> RowNumbers:
+        (whole,), by = self._of(op), ir.StringAttr(op.attributes["by"]).value
+        if isinstance(whole, RowNumbers):
+            return whole.whole(by)
+        return reduced(whole, by, register_tile(op.results[0]), self._seat(op.results[0]))
+
+    def _broadcast(self, op: ir.Operation) -> Any:
+        tile = register_tile(op.results[0])
+        (rows,) = self._of(op)
+        return rows.broadcast(
+            rows if tile.layout == SHARES else sums_of(tile, self.target, self.thread, self.threads), tile
+        )
+
+    def _over_members(self, op: ir.Operation) -> RowNumbers:
+        found: RowNumbers = self._of(op)[0].over_members(
+            ir.StringAttr(op.attributes["by"]).value, self.tiles.own_memory(op)
+        )
+        return found
+
+    def _as_operand(self, op: ir.Operation) -> RegisterOperand:
+        tile = register_tile(op.results[0])
+        return as_operand(self._of(op)[0], tile, self._seat(op.results[0]), self.tiles.own_memory(op))
+
+    def _store_numbers(self, rows: RowNumbers, tensor: ir.Value, batch: Index, first: Index) -> None:
+        assert self.rows is not None
+        buffer, own = dict(self.results)[tensor], b.equal(rows.seat.lanes.result_column, 0)
+        own = b.both(own, b.equal(rows.seat.member, 0)) if rows.tile.shape[0] > 1 else own
+        for row, value in zip(rows.seat.result_rows(rows.tile), rows.values, strict=True):
+            at = b.add(first, row)
+            live = b.both(own, b.less(at, self.rows.rows) if self.rows.rows % rows.tile.shape[1] else None)
+            b.if_live(live, partial(b.store, value, buffer, self.rows.loops(batch, at)))
 
 
 def _kept(memory: ir.Value, reduction: ir.Operation, first: Index, index: Sequence[Index], width: int) -> ir.Value:
@@ -286,13 +413,21 @@ def _kept(memory: ir.Value, reduction: ir.Operation, first: Index, index: Sequen
     return b.load(memory, [b.sub(wide[0], first) if wide else 0], 1)
 
 
+def _has_registers(op: ir.Operation) -> bool:
+    """Whether an op of other dialects is a program's: a loop, roles, or a function of register tiles."""
+    mapped = [RegisterTile.of(result.type) for result in op.results] if op.name.startswith(("arith.", "math.")) else []
+    return any(mapped) or (
+        op.name.startswith("scf.") and any(x.name.startswith("tile.") for x in nested_operations(op))
+    )
+
+
 def _is_index(op: ir.Operation) -> bool:
     return op.name == "arith.constant" and isinstance(op.results[0].type, ir.IndexType)
 
 
 def _registers(value: Any) -> list[ir.Value]:
     """The SSA values that a loop carries for a value of the program."""
-    if isinstance(value, (Patches, Sums)):
+    if isinstance(value, (Patches, Sums, RowNumbers)):
         return value.values
     raise InternalError(f"a loop of a tile program carries no {type(value).__name__}")
 

@@ -14,7 +14,7 @@ from lispgpt.ir.structure import defining_op, nested_operations
 from lispgpt.passes.kernels.block_memory import BlockMemory, fits
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.types import SharedTile, register_tile, ring_tiles, shared_tile
+from lispgpt.passes.tile.types import RegisterTile, SharedTile, register_tile, ring_tiles, shared_tile
 
 STATIC_BYTES = 48 * 1024
 """What a block has on every chip without asking for more."""
@@ -56,6 +56,7 @@ class BlockTiles:
         self.places: dict[Any, ir.Value] = {}
         self.block: BlockMemory | None = None
         self.barriers: Index = 0
+        self.taken = 0
 
     @property
     def nbytes(self) -> int:
@@ -68,8 +69,8 @@ class BlockTiles:
             for value, tile in reversed(self.tiles):
                 self.places[value] = b.shared(_shape(tile), tile.dtype)
             return
-        wanted = self.nbytes + BARRIER_BYTES * swizzled
-        if not fits(self.target, wanted + self._beside(), swizzled):
+        wanted = self.nbytes + BARRIER_BYTES * swizzled + self._own()
+        if not fits(self.target, wanted + self._beside() - self._own(), swizzled):
             raise Refused(f"its tiles take {wanted} bytes of shared memory, for which a block has no room")
         self.block = BlockMemory(self.target, wanted, aligned=swizzled)
         offset = 0
@@ -81,15 +82,31 @@ class BlockTiles:
                 self.places[value] = self.block.view(offset, _shape(tile), tile.dtype)
             offset += tile.slots * tile.slot_bytes
 
-    def _beside(self) -> int:
+    def _own(self) -> int:
         """Bytes of what ops have for themselves."""
-        found = 0
-        for op in self.every:
-            if op.name == "tile.add_parts":
-                found += 4 * prod(register_tile(op.operands[0]).shape)
-            elif op.name == "tile.reduce_rows":
-                found += 4 * ir.IntegerAttr(op.attributes["rows"]).value * REDUCED
-        return found
+        shapes = [self._own_shape(op) for op in self.every]
+        return sum(b.item_bytes(type_) * prod(shape) for shape, type_ in filter(None, shapes))
+
+    def _own_shape(self, op: ir.Operation) -> tuple[Sequence[int], ir.Type] | None:
+        if op.name in ("tile.add_parts", "tile.over_members"):
+            return register_tile(op.operands[0]).shape, b.f32()
+        tile = register_tile(op.results[0]) if op.name == "tile.as_operand" else None
+        shape = None if tile is None else operand_memory(tile, self.target)
+        return None if tile is None or shape is None else (shape, tile.dtype)
+
+    def own_memory(self, op: ir.Operation) -> ir.Value | None:
+        """Memory of an op's own; None where it needs none."""
+        wanted = self._own_shape(op)
+        if wanted is None or self.block is None:
+            return None if wanted is None else b.shared(*wanted)
+        start = self.nbytes + BARRIER_BYTES * any(tile.swizzle for _, tile in self.tiles) + self.taken
+        self.taken += b.item_bytes(wanted[1]) * prod(wanted[0])
+        return self.block.view(start, *wanted)
+
+    def _beside(self) -> int:
+        """Bytes of that, and of rows' reductions."""
+        rows = [ir.IntegerAttr(op.attributes["rows"]).value for op in self.every if op.name == "tile.reduce_rows"]
+        return self._own() + 4 * sum(rows) * REDUCED
 
     def record(self, kernel: ir.Operation) -> None:
         """On a kernel's function what its launches ask for."""
@@ -114,7 +131,12 @@ class BlockTiles:
     def is_right(self, load: ir.Operation) -> bool:
         """Whether what a load brings is B of products alone: past the last k it may be anything, where A is zeros."""
         tile = self._tile_of(load)
-        return all(self._slot_tile(op.operands[1]) != tile for op in self.every if op.name == "tile.mma")
+        shared = [
+            op.operands[1]
+            for op in self.every
+            if op.name == "tile.mma" and RegisterTile.of(op.operands[1].type) is None
+        ]
+        return all(self._slot_tile(slot) != tile for slot in shared)
 
     def _tile_of(self, load: ir.Operation) -> ir.Value:
         """Puts and loads of a program are of the same views in the same order."""
@@ -127,8 +149,15 @@ class BlockTiles:
     def _slot_tile(self, slot: ir.Value) -> ir.Value:
         return defining_op(slot).operands[0]
 
-    def sums_memory(self, op: ir.Operation) -> ir.Value:
-        return b.shared(register_tile(op.operands[0]).shape, b.f32())
+
+def operand_memory(tile: RegisterTile, target: Gpu) -> list[int] | None:
+    """The shape of what operands made of results take of shared memory; None where they stay in registers."""
+    unit = target.matrix
+    assert unit is not None
+    if unit.result_as_left:
+        return None
+    parts, rows, k = tile.shape
+    return [tile.teams[0] * tile.teams[1], parts, rows // tile.teams[0], k // tile.teams[1] + unit.padding]
 
 
 def _shape(tile: SharedTile) -> list[int]:

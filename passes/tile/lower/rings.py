@@ -35,8 +35,9 @@ class Ring:
         slot = b.mod(number, self.slots)
         return [Slot(one.tile.slot, one.memory, slot) for one in self.tiles]
 
-    def fill(self, member: int, place: Sequence[Index], number: Index) -> None:
-        """Start to bring a box of a member's view; members are filled in order."""
+    def fill(self, member: int, place: Sequence[Index], number: Index, end: ir.Value | None = None) -> None:
+        """Start to bring a box of a member's view; members are filled in order.  end: where the view's outer dimension
+        ends, if not where its tensor's does."""
         raise NotImplementedError
 
     def wait(self, number: Index, ahead: int) -> list[Slot]:
@@ -46,12 +47,12 @@ class Ring:
 class AsyncRing(Ring):
     """Each thread copies pieces of each box, in one group a number."""
 
-    def fill(self, member: int, place: Sequence[Index], number: Index) -> None:
-        self._copy(self.at(number)[member], self.views[member], place)
+    def fill(self, member: int, place: Sequence[Index], number: Index, end: ir.Value | None = None) -> None:
+        self._copy(self.at(number)[member], self.views[member], place, end)
         if member == len(self.tiles) - 1:
             self.target.async_copies.close()  # type: ignore[union-attr]
 
-    def _copy(self, slot: Slot, view: Operand, place: Sequence[Index]) -> None:
+    def _copy(self, slot: Slot, view: Operand, place: Sequence[Index], end: ir.Value | None) -> None:
         copies, tile = self.target.async_copies, slot.tile
         assert copies is not None
         memory, of = flat(view)
@@ -63,7 +64,7 @@ class AsyncRing(Ring):
             number = b.add(self.thread, first)
             row, k = b.div(number, row_pieces), b.mul(b.mod(number, row_pieces), piece)
             at_row, at_k = b.add(outer, row), b.add(inner, k)
-            extents = view.extent, view.layout.extent(view.layout.sums)
+            extents = view.extent if end is None else end, view.layout.extent(view.layout.sums)
             inside = b.both(*(b.less(at, extent) for at, extent in zip((at_row, at_k), extents, strict=True)))
             where = b.or_zero(inside, of(batch, at_row, at_k))
 
@@ -114,7 +115,7 @@ class BulkRing(Ring):
     def _phase(self, number: Index) -> Index:
         return b.mod(b.div(number, self.slots), 2)
 
-    def fill(self, member: int, place: Sequence[Index], number: Index) -> None:
+    def fill(self, member: int, place: Sequence[Index], number: Index, end: ir.Value | None = None) -> None:
         slots = self.at(number)
         slot, full, one = slots[0].slot, self._full(slots[0].slot), slots[member]
         if member == 0:

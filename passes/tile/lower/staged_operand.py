@@ -32,12 +32,15 @@ class Tile:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a block's tile starts in its operand, and which of how many threads this is."""
+    """Where a block's tile starts in its operand, and which of how many threads this is.  end, inner_end: where the
+    operand ends, instead of where its tensor does (None)."""
 
     batch: Index
     outer: Index
     thread: Index
     threads: int
+    end: ir.Value | None = None
+    inner_end: ir.Value | None = None
 
 
 def _is_pointwise(tensor: ir.Value, reader: Reader) -> bool:
@@ -182,6 +185,8 @@ class StagedOperand:
 
     def _within(self, outer: Index) -> Index:
         extent = self.operand.extent
+        if self.origin.end is not None:
+            return b.at_most(outer, b.sub(self.origin.end, 1))
         return outer if extent % self.tile.outer == 0 else b.at_most(outer, extent - self.across)
 
     def _patch(self, outer: Index, k: Index) -> list[ir.Value]:
@@ -203,4 +208,6 @@ class StagedOperand:
         return b.less(k, self.inner) if self.clears and self.inner % self.tile.inner else None
 
     def _inner_within(self, k: Index) -> Index:
+        if self.origin.inner_end is not None:
+            return b.at_most(k, b.sub(self.origin.inner_end, 1))
         return b.or_zero(b.less(k, self.inner), k)

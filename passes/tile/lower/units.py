@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
@@ -11,6 +12,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.epilogue import Piece, places
 from lispgpt.passes.kernels.matrices import Lanes, flat, lanes_of, shaped
+from lispgpt.passes.kernels.operand_a import Block
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.kernels.warpgroup_sums import own_warpgroup
 from lispgpt.passes.targets import Gpu
@@ -19,6 +21,9 @@ from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 from lispgpt.passes.tile.lower.memory import Slot
 from lispgpt.passes.tile.lower.packed import PackedSlot
 from lispgpt.passes.tile.types import WARPGROUP, RegisterTile
+
+CHAINS = 4
+"""Sums that are added to in turn, so that none waits for the instruction before."""
 
 ADDED_WIDTH = 2
 """Neighbours that a thread adds up of the sums of several parts."""
@@ -75,6 +80,35 @@ class SubgroupSums(Sums):
         subgroup = b.div(self.thread, self.target.subgroup)
         along = b.mod(subgroup, rows), b.mod(b.div(subgroup, rows), columns)
         return lanes, b.div(subgroup, rows * columns), *along
+
+    def multiply_operand(self, blocks: Sequence[Sequence[Block]], right: Slot, across: bool) -> SubgroupSums:
+        """These and A · Bᵀ, or across A · B, of A in registers: [rows of instructions][block of k][part][row]."""
+        unit, (parts, _, columns) = self.target.matrix, self.tile.shape
+        assert unit is not None
+        lanes, part_of_k, _, column_part = self.place
+        (_, wide), sums = self.tiles, list(self.values)
+        first = b.mul(column_part, columns // self.tile.teams[1])
+        share = (right.tile.rows if across else right.tile.columns) // parts
+
+        def run(part: int, n: int, block: int) -> ir.Value:
+            k, column = b.add(b.mul(part_of_k, share), block * unit.block), b.add(first, n * unit.columns)
+            if across:
+                where = (right.slot, part, b.add(k, lanes.lane), column)
+                return unit.load_right(right.memory, list(map(b.as_value, where)))
+            return right.run(part, b.add(column, lanes.row), b.add(k, b.mul(lanes.group, unit.run)), unit.run)
+
+        for block in range(share // unit.block):
+            for start in range(0, wide, CHAINS):
+                some = range(start, min(start + CHAINS, wide))
+                runs = [[run(q, n, block) for n in some] for q in range(right.tile.parts)]
+                for m, own in enumerate(blocks):
+                    most = max(len(own[block]), right.tile.parts)
+                    for p, left in enumerate(own[block]):
+                        for q in range(min(right.tile.parts, most - p)):
+                            at = m * wide + start
+                            totals = unit.multiply_row(left, runs[q], sums[at : at + len(some)])
+                            sums[at : at + len(some)] = totals
+        return replace(self, values=sums)
 
     def multiply(self, a: Slot, right: Slot) -> Sums:
         if a.tile.blocks:

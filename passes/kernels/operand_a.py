@@ -15,6 +15,9 @@ from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
+WIDTH = 4
+"""Numbers of a vector that are read at once."""
+
 Block = list[list[ir.Value]]
 """[part]: a lane's runs in a block of k, one for each row that it holds of a left operand."""
 
@@ -42,7 +45,7 @@ def operand_block(operand: Operand, reader: Reader, lanes: Lanes, places: Places
     """The lane's share, in block `block` of the depth, of an operand's vectors that are its rows, whose places are
     given; zero past the depth."""
     d = b.add(block * lanes.unit.block, b.mul(lanes.group, lanes.unit.run))
-    return _block([_run(operand, reader, place, d, lanes.unit) for place in places], parts_of(operand))
+    return in_parts([_run(operand, reader, place, d, lanes.unit) for place in places], parts_of(operand))
 
 
 def operand_blocks(
@@ -55,16 +58,16 @@ def operand_blocks(
 
 def _run(operand: Operand, reader: Reader, place: tuple[Place, Index], d: Index, unit: MatrixUnit) -> ir.Value:
     pieces, depth = [], operand.depth
-    for i in range(0, unit.run, 4):
+    for i in range(0, unit.run, WIDTH):
         at = b.add(d, i)
         inside = None if depth % unit.block == 0 else b.less(at, depth)
-        value = read_operand(reader, operand, *place, b.or_zero(inside, at), 4)
+        value = read_operand(reader, operand, *place, b.or_zero(inside, at), WIDTH)
         pieces.append(b.masked(inside, value if parts_of(operand) == 1 else b.extend(value)))
     return b.joined(pieces)
 
 
-def _block(runs: list[ir.Value], count: int) -> Block:
-    """Runs in parts, rounded where there is one."""
+def in_parts(runs: list[ir.Value], count: int) -> Block:
+    """A lane's runs in so many parts, rounded where there is one."""
     pieces = [split(run) if count == 2 else [b.shortened(run, ir.BF16Type.get())] for run in runs]
     return [[piece[number] for piece in pieces] for number in range(count)]
 
@@ -77,7 +80,7 @@ def weight_shape(unit: MatrixUnit, keys: int) -> list[int]:
 def weights_in_registers(unit: MatrixUnit, weights: list[list[ir.Value]], keys: int, count: int) -> list[Block]:
     """weights[i]: the lane's weights of its i-th row, tile by tile.  count: of parts."""
     blocks = range(0, keys // unit.block * unit.run, unit.run)
-    return [_block([b.vector_of(row[first : first + unit.run]) for row in weights], count) for first in blocks]
+    return [in_parts([b.vector_of(row[first : first + unit.run]) for row in weights], count) for first in blocks]
 
 
 def store_weights(

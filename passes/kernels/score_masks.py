@@ -34,7 +34,7 @@ class Mask:
         self.attention, self.reader, self.lanes, self.places = attention, reader, lanes, places
         self.least, self.last = least, last
         self.compared = attention.upper is None or ragged
-        self.factor = _factor(attention, scaled)
+        self.factor = factor_of(attention, scaled)
         for place in places:
             last_position(attention, reader, place)
 
@@ -76,7 +76,7 @@ class Mask:
         return value if inside is None else b.select(inside, value, b.constant(float("-inf"), b.f32()))
 
 
-def _factor(attention: Attention, scaled: bool) -> float:
+def factor_of(attention: Attention, scaled: bool) -> float:
     """What every score that a row sees is multiplied by, where nothing else is made of it and the row sees all up to
     some position: a number above 0; else 1."""
     if len(attention.weigh) != 1 or attention.upper is None or attention.lower is not None:

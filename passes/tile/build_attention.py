@@ -1,0 +1,197 @@
+"""Writing attention as tile programs: the words that products do not need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.kernels.operand_a import words_of
+from lispgpt.passes.kernels.products import Operand, Product
+from lispgpt.passes.kernels.score_masks import factor_of
+from lispgpt.passes.recognise import score_operands
+from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.tile.attention_rows import AttentionRows
+from lispgpt.passes.tile.boxes import Box, emit, view_of
+from lispgpt.passes.tile.build import Builder
+from lispgpt.passes.tile.types import (
+    OPERAND,
+    ROWS,
+    SHARES,
+    SUBGROUP,
+    SUMS,
+    SWIZZLE,
+    RegisterTile,
+    SharedTile,
+    register_tile,
+)
+
+NO_PRODUCT: Product = None  # type: ignore[assignment]
+"""What an attention has where others have a product."""
+
+
+@dataclass(frozen=True)
+class AttentionBuilder(Builder):
+    """Writes one attention's tile program at the insertion point; it has no product."""
+
+    of: ClassVar[str] = "attention"
+
+    attention: Attention | None = None
+
+    @cached_property
+    def rows(self) -> AttentionRows:
+        assert self.attention is not None
+        return AttentionRows(self.attention)
+
+    @property
+    def across(self) -> bool:
+        """Whether matrix instructions take values by position, as they lie, beside scores' weights in registers."""
+        return self.target.matrix is not None and self.target.matrix.result_as_left
+
+    # ---- what a schedule asks
+
+    def operand_parts(self, operand: score_operands.Operand) -> int:
+        """BF16 numbers by which an element of queries, keys or values is multiplied."""
+        return 1 if operand.rounded or str(operand.element) == "bf16" else self.parts
+
+    def parts_of(self, operand: Operand) -> int:
+        """The same by a view."""
+        a = self.rows.attention
+        return next(self.operand_parts(x) for x in (a.keys, a.values, a.queries) if x.tensor == operand.tensor)
+
+    @property
+    def divides(self) -> bool:
+        """Whether whole instructions take queries, keys and values of such types and layouts."""
+        unit, a = self.target.matrix, self.rows.attention
+        operands = (a.queries, a.keys, a.values, a.out)
+        types = {str(a.keys.element), str(a.values.element)}
+        plain = all(operand.has_rows for operand in operands) and types in ({"f32"}, {"bf16"})
+        return unit is not None and bool(a.query_dims) and plain and a.width % unit.columns == 0 == a.depth % 4
+
+    def in_pieces(self, keys: int) -> bool:
+        """Whether threads can copy pieces of both keys and values."""
+        end = b.as_value(0)
+        return all(map(self._in_pieces, (self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end))))
+
+    def block_bytes(self, rows: int, keys: int, slots: int, members: int) -> int:
+        """Of shared memory: keys and values, and what else members have to exchange."""
+        assert self.target.matrix is not None
+        a, unit = self.rows.attention, self.target.matrix
+        end = b.as_value(0)
+        tiles = self.shared_bytes([self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end)], slots)
+        weights = 0 if unit.result_as_left else 4 * rows * (keys + members * unit.padding)
+        return tiles + weights + (4 * members * rows * (a.width + 2) if members > 1 else 0)
+
+    @property
+    def query_words(self) -> int:
+        """Registers of a lane for its share of a subgroup's queries."""
+        assert self.target.matrix is not None
+        return words_of(self.rows.attention.queries, self.target.matrix)
+
+    @property
+    def factor(self) -> float:
+        """What a mask leaves scores over: all of those that rows see are to be multiplied by it."""
+        return factor_of(self.rows.attention, False)
+
+    # ---- tiles
+
+    def row_task(self, rows: int) -> tuple[Index, Index]:
+        """(batch, row) of this block's rows, where each block has so many; those that see most come first."""
+        tiles = -(-self.rows.rows // rows)
+        self.launch.grid = [self.rows.batches, tiles]
+        last = b.constant(tiles - 1, ir.IndexType.get())
+        number = b.emit("arith.subi", [last, b.block_id("y")], [last.type])
+        return b.block_id("x"), b.mul(number, rows)
+
+    def visible(self, batch: Index, row: Index, rows: int) -> tuple[ir.Value, ...]:
+        """(first, least, last): the first position that any of the rows sees, the last that all see if they see all
+        before it, and the last that any sees."""
+        index = [ir.IndexType.get()] * 3
+        return tuple(create_op("tile.visible", [b.as_value(batch), b.as_value(row)], index, {"rows": rows}).results)
+
+    def keys_box(self, batch: Index, position: Index, keys: int, end: ir.Value) -> Box:
+        """Keys up to an end, in whole instructions' depth."""
+        assert self.target.matrix is not None
+        attention, block = self.rows.attention, self.target.matrix.block
+        at = (self.rows.batch_of(attention.keys, batch), position, 0)
+        return Box(self.rows.keys(), at, keys, -(-attention.depth // block) * block, end)
+
+    def values_box(self, batch: Index, position: Index, keys: int, end: ir.Value) -> Box:
+        """Values up to an end, as `weigh` takes them."""
+        attention, view = self.rows.attention, self.rows.values(self.across)
+        own = self.rows.batch_of(attention.values, batch)
+        if self.across:
+            return Box(view, (own, position, 0), keys, attention.width, end)
+        return Box(view, (own, 0, position), attention.width, keys, end, ends_inner=True)
+
+    def query_registers(self, batch: Index, row: Index, rows: int) -> ir.Value:
+        """Queries as A of matrix instructions, in registers of those who have the rows."""
+        assert self.target.matrix is not None
+        attention, unit = self.rows.attention, self.target.matrix
+        depth, parts = -(-attention.depth // unit.block) * unit.block, self.operand_parts(attention.queries)
+        tile = RegisterTile((parts, rows, depth), ir.BF16Type.get(), OPERAND, (rows // unit.rows, 1))
+        at = (self.rows.batch_of(attention.queries, batch), row, 0)
+        view = view_of(Box(self.rows.queries(), at, rows, depth))
+        return create_op("tile.load", [view, *map(b.as_value, at)], [tile.type]).results[0]
+
+    def numbers(self, value: float, members: int, rows: int, shares: bool) -> ir.Value:
+        """One number for each row, of so many members that lie along columns; in shares of lanes, or whole."""
+        assert self.target.matrix is not None
+        teams = (rows // self.target.matrix.rows, 1)
+        tile = RegisterTile((members, rows), b.f32(), SHARES if shares else ROWS, teams, SUBGROUP)
+        return b.constant(value, tile.type)
+
+    def mask(self, scores: ir.Value, at: tuple[Index, Index, Index], least: ir.Value, last: ir.Value) -> ir.Value:
+        """Scores from (batch, row, position) on as the kernel's softmax takes them, over `factor`; -infinity for
+        positions that a row does not see, and for all behind `last`.  All rows see what is not behind `least`."""
+        operands = [scores, *map(b.as_value, at), least, last]
+        over = ir.FloatAttr.get(b.f32(), self.factor)
+        return create_op("tile.mask", operands, [scores.type], {"over": over}).results[0]
+
+    def weigh(self, sums: ir.Value, weights: ir.Value, values: ir.Value) -> ir.Value:
+        """sums + weights · values; members that lie along the weights' columns have sums of their own."""
+        tile = register_tile(weights)
+        parts = self.parts if self.rows.attention.exact else 1
+        operand = replace(tile, shape=(parts, *tile.shape[1:]), dtype=ir.BF16Type.get(), layout=OPERAND)
+        return self.mma(sums, emit("as_operand", [weights], operand.type), values, self.across)
+
+    def store_rows(self, registers: ir.Value, at: tuple[Index, Index]) -> None:
+        """Take these for the sums of weighed values from (batch, row) on, or if they are one number a row for its
+        log-sum-exp, and store what the kernel's results are of them; nothing past the last row."""
+        wide = len(register_tile(registers).shape) > 2 or register_tile(registers).layout not in (ROWS, SHARES)
+        tensor = self.rows.result if wide else self.rows.log_sum
+        if tensor is not None:
+            create_op("tile.store", [registers, tensor, *map(b.as_value, (*at, 0))])
+
+    def _ring_tile(self, box: Box, slots: int, how: str) -> SharedTile:
+        return self._apart(box, super()._ring_tile(box, slots, how))
+
+    def _tile(self, box: Box, slots: int) -> SharedTile:
+        return self._apart(box, super()._tile(box, max(1, slots)))
+
+    def _apart(self, box: Box, tile: SharedTile) -> SharedTile:
+        """Rows far enough apart for lanes that read neighbouring ones: 64 bytes of keys, or 16 of values across."""
+        unit = self.target.matrix
+        assert unit is not None
+        if not unit.row_major_lanes or tile.swizzle:
+            return tile
+        across = box.operand.tensor == self.rows.attention.values.tensor
+        step = 2 * tile.columns % SWIZZLE
+        return replace(tile, padding=8 if across else unit.block if step == 0 else 0)
+
+    def empty_sums(self, rows: int, columns: int, members: int) -> ir.Value:
+        """Zeros: of scores, whose members lie along columns, or of weighed values, where each has its own."""
+        assert self.target.matrix is not None
+        teams = rows // self.target.matrix.rows
+        self.launch.threads = teams * members * self.target.subgroup
+        return emit("zeros", [], RegisterTile((members, rows, columns), b.f32(), SUMS, (teams, 1)).type)
+
+    def scores(self, queries: ir.Value, keys: ir.Value, members: int) -> ir.Value:
+        """Q · Kᵀ, whose columns so many members share."""
+        assert self.target.matrix is not None
+        rows, columns = register_tile(queries).shape[1], keys.type.shape[1]
+        tile = RegisterTile((1, rows, columns), b.f32(), SUMS, (rows // self.target.matrix.rows, members))
+        return self.mma(emit("zeros", [], tile.type), queries, keys)
