@@ -55,7 +55,7 @@ class History:
         """What the pass of this number has left."""
         for name, lines in functions.items():
             before = self.now.get(name, ())
-            if before != lines:
+            if before is not lines and before != lines:
                 self._keep(name, _step(number, before, lines))
         for name in [name for name in self.now if name not in functions]:
             self._keep(name, Step(number, ((DROP, len(self.now[name])),), (), gone=True))

@@ -17,7 +17,8 @@ HOLE, END = "\x01", "\x02"
 _INNER = rf'(?:[^()"]|{STRING})*'
 _NESTED = rf"{_INNER}(?:\({_INNER}(?:\({_INNER}(?:\({_INNER}\){_INNER})*\){_INNER})*\){_INNER})*"
 LOCATION = re.compile(rf" loc\(({_NESTED})\)")
-VALUE = re.compile(rf"{STRING}|%[\w$.-]+")
+MARK = " loc("
+TOKEN = re.compile(rf"({STRING}|%[\w$.-]+)")
 PREDECESSORS = re.compile(r"\s*// (?:\d+ preds?|no predecessors).*$")
 USED = re.compile(rf"{STRING}|#(?:map|set)\d*\b")
 HINT = re.compile(r"[A-Za-z_$.-][\w$.-]*?(?=(?:_\d+)?$)")
@@ -32,38 +33,61 @@ class Line:
     location: int
 
 
-def functions_of(text: str, places: Places) -> dict[str, tuple[Line, ...]]:
-    """The lines of each function and kernel of a module that was printed with its locations, by their names."""
-    lines = text.split("\n")
-    named = {found[1]: found[2] for line in lines if line.startswith("#") and (found := ALIAS_LINE.match(line))}
-    aliases = Aliases({name: said[4:-1] for name, said in named.items() if name.startswith("#loc")}, places)
-    maps = {name: said for name, said in named.items() if not name.startswith(("#loc", "#di"))}
-    return {name: _lines(block, aliases, maps) for name, block in _blocks(lines)}
+class Printed:
+    """Reads a module's text after each pass.  Functions that a pass leaves as they are, which are most, are known
+    from the text before: their lines then are the very same tuple."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._known: dict[str, tuple[list[str], list[int], tuple[Line, ...]]] = {}
+
+    def functions(self, text: str) -> dict[str, tuple[Line, ...]]:
+        """The lines of each function and kernel of a module that was printed with its locations, by their names."""
+        lines = text.split("\n")
+        named = {found[1]: found[2] for line in lines if line.startswith("#") and (found := ALIAS_LINE.match(line))}
+        aliases = Aliases({name: said[4:-1] for name, said in named.items() if name.startswith("#loc")}, self._places)
+        maps = {name: said for name, said in named.items() if not name.startswith(("#loc", "#di"))}
+        known, self._known = self._known, {}
+        for symbol, first, last in functions_in(lines):
+            name = symbol.strip('"')
+            texts, locations = _parts(lines[first:last], aliases, maps)
+            before = known.get(name)
+            if before is None or before[0] != texts or before[1] != locations:
+                before = texts, locations, tuple(map(_line, _with_holes(texts), locations))
+            self._known[name] = before
+        return {name: lines for name, (_, _, lines) in self._known.items()}
 
 
-def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """(name, lines) of each function, without its indentation."""
-    for symbol, first, last in functions_in(lines):
-        indent = len(lines[first]) - len(lines[first].lstrip())
-        yield symbol.strip('"'), [line[indent:] for line in lines[first:last]]
-
-
-def _lines(block: list[str], aliases: Aliases, maps: dict[str, str]) -> tuple[Line, ...]:
-    """Lines with their own locations: what has a body has the one that is printed behind its end."""
+def _parts(block: list[str], aliases: Aliases, maps: dict[str, str]) -> tuple[list[str], list[int]]:
+    """A function's lines without its indentation and locations, and the numbers of these: what has a body has the one
+    that is printed behind its end."""
     texts, places = [], [0] * len(block)
+    indent = len(block[0]) - len(block[0].lstrip())
     opened: list[int] = []
     for number, line in enumerate(block):
-        found = [match[1] for match in LOCATION.finditer(line)]
-        text = PREDECESSORS.sub("", LOCATION.sub("", line)) if found or "//" in line else line
+        text, location = _without_locations(line[indent:])
         texts.append(USED.sub(lambda m: maps.get(m[0], m[0]), text) if "#" in text else text)
-        closes, opens = text.lstrip().startswith("}"), text.endswith("{")
-        if line.endswith(")") and found and not opens:
-            places[number] = aliases.number(found[-1])
+        closes, opens = text.lstrip(" ").startswith("}"), text.endswith("{")
+        if location and not opens:
+            places[number] = aliases.number(location)
         if closes and not opens and opened:
             places[opened.pop()] = places[number]
         elif opens and not closes:
             opened.append(number)
-    return tuple(map(_line, _with_holes(texts), places))
+    return texts, places
+
+
+def _without_locations(line: str) -> tuple[str, str]:
+    """A line without its locations, and the one that it ends in, if it does."""
+    start = line.find(MARK)
+    if start < 0:
+        return (PREDECESSORS.sub("", line) if "//" in line else line), ""
+    if line.startswith("#loc", start + len(MARK)) and line.find(")", start) == len(line) - 1:
+        text, location = line[:start], line[start + len(MARK) : -1]
+    else:
+        found = [match[1] for match in LOCATION.finditer(line)]
+        text, location = LOCATION.sub("", line), found[-1] if found and line.endswith(")") else ""
+    return (PREDECESSORS.sub("", text) if "//" in text else text), location
 
 
 def _line(holed: tuple[str, tuple[str, ...]], location: int) -> Line:
@@ -72,20 +96,20 @@ def _line(holed: tuple[str, tuple[str, ...]], location: int) -> Line:
 
 def _with_holes(texts: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     known: set[str] = set()
-    names: list[str] = []
-
-    def hole(found: re.Match[str]) -> str:
-        name = found[0]
-        if name[0] == '"':
-            return name
-        names.append(name)
-        if name in known:
-            return HOLE
-        known.add(name)
-        hint = HINT.match(name, 1)
-        return f"{HOLE}{hint[0] if hint else ''}{END}"
-
     for text in texts:
-        names.clear()
-        holed = VALUE.sub(hole, text) if "%" in text else text
-        yield holed, tuple(names)
+        if "%" not in text:
+            yield text, ()
+            continue
+        parts, names = TOKEN.split(text), []
+        for i in range(1, len(parts), 2):
+            name = parts[i]
+            if name[0] == "%":
+                names.append(name)
+                parts[i] = HOLE if name in known else f"{HOLE}{_hint(name)}{END}"
+                known.add(name)
+        yield "".join(parts), tuple(names)
+
+
+def _hint(name: str) -> str:
+    found = HINT.match(name, 1)
+    return found[0] if found else ""

@@ -13,7 +13,7 @@ from lispgpt.explore.expansions import watching
 from lispgpt.explore.history import History
 from lispgpt.explore.machine_code import Instruction, instructions_of
 from lispgpt.explore.places import Places
-from lispgpt.explore.printed import functions_of
+from lispgpt.explore.printed import Printed
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.pipeline import PassCall, Pipeline
 from lispgpt.passes.targets import Target, find_target
@@ -44,6 +44,9 @@ class Recording:
     failure: UserError | InternalError | None = None
     _text: str = ""
 
+    def __post_init__(self) -> None:
+        self._printed = Printed(self.places)
+
     def watch(self, module: ir.Module, call: PassCall | None, seconds: float) -> None:
         """What the runner of passes tells: see `lispgpt.base.observer.Observer`."""
         if call is not None:
@@ -51,7 +54,7 @@ class Recording:
         text = module.operation.get_asm(assume_verified=True, enable_debug_info=True)
         if text != self._text:
             self._text = text
-            self.history.add(len(self.seconds), functions_of(text, self.places))
+            self.history.add(len(self.seconds), self._printed.functions(text))
         if len(self.seconds) == len(self.pipeline.calls):
             self._disassemble(module)
 
