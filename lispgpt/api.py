@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.base.reading import named
 from lispgpt.compiler.cache import Cache, folder_for
 from lispgpt.compiler.compiled import Declared, artifact_of, checked
-from lispgpt.compiler.folders import find_given
+from lispgpt.compiler.folders import find_given, open_weights
 from lispgpt.compiler.present import compiled_target, matching_artifact, running_target
 from lispgpt.compiler.request import Request
 from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
+from lispgpt.runtime.given_weights import Several, arrays_given
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.text import Text
 
@@ -74,8 +76,9 @@ def compile(
 
 def load(
     program: str | Path,
-    checkpoint: str | Path | None = None,
+    checkpoint: str | Path | Sequence[str | Path] | None = None,
     *,
+    weights: Mapping[str, Any] | None = None,
     target: str = "cpu",
     settings: Mapping[str, Any] | None = None,
     context: int | None = None,
@@ -97,7 +100,10 @@ def load(
     """A model to generate with and to run entries of; use it in a `with`, which frees the device's memory.
 
     program: a program's file, whose entries are compiled as they are needed, an artifact, or a Hugging Face folder of a
-    model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
+    model that a program of the package is for.  checkpoint: a path, or several, of which the last that has a weight
+    gives it.  weights: arrays by weights' names, which win over those.  A weight that neither has begins as the
+    program's `:init` says, with a warning, and without any checkpoint as training begins: `weights={}` begins so with
+    all.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
     installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
     for.  tokenizer: a file; by default the one beside the checkpoint.  adapter: a LoRA's folder in PEFT's format, which
     is added to a Hugging Face folder's weights; adapters: such folders that are loaded beside the weights, where each
@@ -115,7 +121,11 @@ def load(
     with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
     (~/.config/lispgpt/trusted-keys).
     """
-    given = find_given(program, checkpoint, adapter, adapters)
+    paths = _paths(checkpoint)
+    given = find_given(program, paths[0] if paths else None, adapter, adapters)
+    if paths[1:]:
+        others = [open_weights(path, given.program) for path in paths[1:]]
+        given = replace(given, checkpoint=Several([part for part in (given.checkpoint, *others) if part is not None]))
     if given.checkpoint is not None and given.checkpoint.notice:
         warnings.warn(given.checkpoint.notice, stacklevel=2)
     path, folder = given.program, folder_for(cache)
@@ -144,6 +154,7 @@ def load(
         "threads": threads,
         "check": check,
         "first_nan": first_nan,
+        "weights": None if weights is None else arrays_given(weights),
     }
     made = Model(source, given.checkpoint, found, declared=about, **chosen)
     if draft is not None:
@@ -163,6 +174,14 @@ def _shapes(given: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     if not listed or any(type(size) is not int or size < 1 for shape in given for size in shape.values()):
         raise UserError(f'shapes are sizes from 1 on by their names, as [{{"batch": 4}}], not {given!r}')
     return [dict(shape) for shape in given]
+
+
+def _paths(given: str | Path | Sequence[str | Path] | None) -> list[str | Path]:
+    if given is None or isinstance(given, (str, Path)):
+        return [] if given is None else [given]
+    if not isinstance(given, Sequence) or not given or not all(isinstance(path, (str, Path)) for path in given):
+        raise UserError(f"checkpoint is a path or a list of paths, not {given!r}")
+    return list(given)
 
 
 def _precision(name: str) -> str:

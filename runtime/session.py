@@ -22,6 +22,7 @@ from lispgpt.runtime.collectives.beside import SharedEntry, settled
 from lispgpt.runtime.devices.base import INPUT_BYTES, RUNS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.first_nan import FirstNaN
+from lispgpt.runtime.given_weights import Several
 from lispgpt.runtime.held_weights import HeldWeights
 from lispgpt.runtime.making import Making
 from lispgpt.runtime.owning import OwnLock
@@ -305,6 +306,17 @@ class Session:
         self.reached.whole(name)
         self.making.changed(name)
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
+
+    def give(self, weights: Checkpoint) -> None:
+        """Have weights hold, from here on, what a checkpoint has of them."""
+        weights.check_finite()
+        self.checkpoint = self._weights.checkpoint = Several([self.checkpoint, weights])
+        given = set(weights.names())
+        for buffer in list(self._declared.values()):
+            if buffer.kind == "weight" and buffer.as_declared.name in given:
+                if self._weights.replace(buffer, self.artifact):
+                    self._executables.forget(buffer.name)
+                self.making.changed(buffer.name)
 
     def prepare(self, entry: Entry) -> Any:
         """What is launched for an entry of this session's plan, or one made from its steps, on what its inputs hold."""

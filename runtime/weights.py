@@ -12,6 +12,7 @@ from lispgpt.base.dtypes import INTEGERS, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.given_weights import WHOLE, Several
 from lispgpt.runtime.plan.plan import Buffer
 
 
@@ -38,7 +39,10 @@ def check_unused(checkpoint: Checkpoint, names: FolderMap | None, declared: Mapp
 
     names: what the program calls the folder's tensors, if it says so.  declared: its weights.
     """
-    if names is None or checkpoint.format not in ("huggingface", "gguf"):
+    if isinstance(checkpoint, Several):
+        for part in checkpoint.parts:
+            check_unused(part, names, declared)
+    if names is None or checkpoint.format not in WHOLE:
         return
     for name in checkpoint.names():
         if name not in declared and not any(_is_same(checkpoint, name, other) for other in declared):

@@ -20,7 +20,7 @@ from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
-from lispgpt.runtime.training.initial import InitialWeights
+from lispgpt.runtime.checkpoints.initial import InitialWeights
 
 
 @click.command("check-gradients")

@@ -24,13 +24,13 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.huggingface import merge as merge_adapter
+from lispgpt.runtime.checkpoints.initial import InitialWeights
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import convert_to_blocks, make_for
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.gguf.header import is_gguf, read_header
-from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.training.evaluation import evaluate
 
 FORMATS = click.Choice(["llmc", "huggingface"])

@@ -116,6 +116,14 @@ class Declared:
     entries: tuple[str, ...]
     generates: bool
 
+    def weight_facts(self) -> dict[str, dict[str, Any]]:
+        """The weights as an artifact has them."""
+        begins = {name: {"init": list(initial)} for name, initial in self.initial.items()}
+        return {
+            name: {"shape": list(shape), "dtype": dtype, "stacked": stacked, **begins.get(name, {})}
+            for name, shape, dtype, stacked in self.weights
+        }
+
 
 def declared(request: Request, trial: bool = False) -> Declared:
     """A model program evaluated without its entries; UserError for whatever is wrong with it.

@@ -187,7 +187,9 @@ def _runner(program: Program, request: Request, observer: Observer) -> Runner:
 def _declaration(weight: TensorDecl) -> dict[str, Any]:
     """What an artifact says of a weight."""
     layers = {} if weight.layers is None else {"layers": list(weight.layers)}
-    return {"shape": list(weight.shape), "dtype": weight.dtype, **layers}
+    begins = {} if weight.initial is None else {"init": list(weight.initial)}
+    stacked = {"stacked": True} if weight.stacked else {}
+    return {"shape": list(weight.shape), "dtype": weight.dtype, **layers, **stacked, **begins}
 
 
 def compile_request(request: Request, observer: Observer) -> tuple[Artifact, Program]:

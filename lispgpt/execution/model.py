@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 
+from lispgpt.base.dtypes import DECLARED_DTYPES as WRITTEN_DTYPES
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import Declared, artifact_of
@@ -16,8 +21,9 @@ from lispgpt.execution.opening import device_for
 from lispgpt.execution.shown import model_html
 from lispgpt.runtime.arrays import as_array
 from lispgpt.runtime.batch import Batch
-from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.none import NoWeights
+from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.decoding import (
     ALL_LOGITS,
@@ -34,15 +40,22 @@ from lispgpt.runtime.devices import room
 from lispgpt.runtime.drafting import DRAFTED, DraftModel
 from lispgpt.runtime.every_position import every_row, pooled, rows_for
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.given_weights import Several, arrays_given, check_known, completed, said_of
 from lispgpt.runtime.near_ties import NearTies
 from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
 from lispgpt.runtime.owning import Opening
 from lispgpt.runtime.plan.artifact import Artifact
-from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Continuation, Text, tokens_of
 from lispgpt.runtime.tokenizers import Tokenizer
+from lispgpt.runtime.training.snapshot import SessionWeights
+from lispgpt.runtime.weights import read_weight
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
 
 
 class Model:
@@ -53,7 +66,9 @@ class Model:
     of the artifact's chip.  trace: a kernel whose instructions an emulated GPU prints.  name: of the artifact, for
     messages.  peers: the processes beside this one, for entries that several devices share; engine: by what those work
     together, where it is not the usual.  program: what the artifact was compiled from, where more of it may be.
-    declared: what the program says of itself, where that was asked.  first_nan: whether entries run launch by launch,
+    declared: what the program says of itself, where that was asked.  weights: those that the caller gives, which win
+    over the checkpoint's; what neither has begins as the program's :init says, which `tell` hears, and without
+    a checkpoint as training does.  first_nan: whether entries run launch by launch,
     each op that computes by one of its own, up to the first that makes a NaN, which is then the error at its form.
     """
 
@@ -75,12 +90,15 @@ class Model:
         program: Request | None = None,
         declared: Declared | None = None,
         first_nan: bool = False,
+        weights: Checkpoint | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self._peers, self._engine = peers, engine
         request = source if isinstance(source, Request) else program
         self._request = request and replace(request, room=room(request.target), each_op=first_nan or request.each_op)
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer, self._cache, self._observer = checkpoint, tokenizer, cache, observer
+        self._given, self._tell = weights, tell
         self._device, self._threads, self._check, self._trace = device, threads, check, trace
         self._declared, self._first_nan = declared, first_nan
         self._name = str(self._request.program) if self._request else name
@@ -253,12 +271,71 @@ class Model:
                 check_room(artifact.plan, self._session.device.room)
                 self._session.add(artifact)
             return
-        if artifact.weights and self._checkpoint is None:
-            raise UserError("this model needs weights: give --checkpoint FILE (lispgpt checkpoint make makes one)")
+        if artifact.weights:
+            self._checkpoint = self._all_weights(artifact)
         given = (self._threads, self._check, self._trace), self._peers, self._engine
         device, engine = device_for(artifact, self._device, *given)
         self._session = Session(artifact, device, self._checkpoint or NoWeights(), engine)
         self._session.first_nan = self._first_nan
+
+    def _all_weights(self, artifact: Artifact) -> Checkpoint:
+        """The checkpoint with the weights that are given, and those that neither has as they begin."""
+        found, given = self._checkpoint, self._given
+        if found is None and given is None:
+            raise UserError("this model needs weights: give --checkpoint FILE (lispgpt checkpoint make makes one)")
+        if given is not None:
+            check_known(given, artifact.weights)
+            given.check_finite()
+        whole = Several([part for part in (found, given) if part is not None])
+        lacking = found if found is not None and given is None else whole
+        made, missing = completed(lacking, artifact.weights, artifact.folder, everything=found is None)
+        if missing and found is not None:
+            (self._tell or _warn)(said_of(missing, found.path))
+        return made
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All weights of the program by their names, as they are by now: bf16 and blocks of few bits as float32."""
+        held, found = self._weights_by_now(), {}
+        for name in held.names():
+            dtype = held.info(name).dtype
+            kind = dtype if dtype in WRITTEN_DTYPES and dtype != "bf16" else "f32"
+            found[name] = np.empty(held.info(name).shape, find_dtype(kind).numpy)
+            with self.session.alone():
+                held.read_into(name, found[name], kind)
+        return found
+
+    def set(self, weights: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Give weights other values, arrays by their names: `model.set({"in-w": array}, bias=0 * b)`."""
+        given = arrays_given({**(weights or {}), **more})
+        session = self.session
+        check_known(given, session.artifact.weights)
+        for name in given.names():
+            declared = session.artifact.weights[name]
+            read_weight(given, Buffer(name, "weight", tuple(declared["shape"]), declared["dtype"]))
+        with session.alone():
+            session.give(given)
+            self._checkpoint = session.checkpoint
+
+    def save(self, path: str | Path) -> None:
+        """Write all weights as they are by now to a safetensors file, which loads as the program's checkpoint."""
+        if Path(path).suffix != ".safetensors":
+            raise UserError(f"{path} is no name of a .safetensors file, which weights are saved as")
+        held, config = self._weights_by_now(), self.session.config
+        blocks = next((n for n in held.names() if held.info(n).dtype not in WRITTEN_DTYPES), None)
+        if blocks is not None:
+            raise UserError(f"{blocks} is in blocks ({held.info(blocks).dtype}), which safetensors files do not have")
+        header = [(name, held.info(name).shape, held.info(name).dtype) for name in held.names()]
+        said = {name: value for name, value in config.items() if isinstance(value, (bool, int, float, str))}
+        with self.session.alone():
+            write_safetensors(Path(path), header, map(held.whole, held.names()), {"config": json.dumps(said)})
+
+    def _weights_by_now(self) -> SessionWeights:
+        session = self.session
+        infos = {
+            name: TensorInfo(tuple(facts["shape"]), facts["dtype"], bool(facts.get("stacked")))
+            for name, facts in session.artifact.weights.items()
+        }
+        return SessionWeights(session, session.checkpoint, infos)
 
     def options(self, **given: Any) -> Options:
         """How text is generated: what is given, and beside it what the program's `generate` form says."""

@@ -22,13 +22,14 @@ from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.initial import InitialWeights
 from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.checkpoints.sealed import sealed_facts
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
+from lispgpt.runtime.given_weights import completed, said_of
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
-from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
 from lispgpt.runtime.training.options import Options, spelled
 from lispgpt.runtime.training.run_folder import RUN, RunFolder
@@ -114,6 +115,8 @@ class Run:
         options, devices = self.options, self.machine.devices
         if options.batch % devices:
             raise UserError(f"--batch is {options.batch}, which {devices} devices cannot share alike")
+        if self.last is None and self.facts["checkpoint"] is not None and (missing := self._given()[1]):
+            watcher.note(said_of(missing, Path(self.facts["checkpoint"])))
         watcher.note(f"compiling {self.request.program} for {self.request.target}")
         names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
         sizes = {"batch": options.batch, "length": options.length}
@@ -214,8 +217,14 @@ class Run:
         if self.last is not None:
             return open_snapshot(self.last)
         if self.facts["checkpoint"] is not None:
-            return open_weights(self.facts["checkpoint"], self.facts["program"])
+            return self._given()[0]
         return InitialWeights(self.found.config, self.found.weights, self.found.initial, self.options.seed)
+
+    def _given(self) -> tuple[Checkpoint, list[str]]:
+        """The weights that the run was given, with those that they lack as they begin, and the names of these."""
+        opened = open_weights(self.facts["checkpoint"], self.facts["program"])
+        names = names_in(self.request.program)
+        return completed(opened, self.found.weight_facts(), names, seed=self.options.seed)
 
     def _infos(self) -> dict[str, TensorInfo]:
         return {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in self.found.weights}

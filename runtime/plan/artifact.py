@@ -43,7 +43,8 @@ REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states",
 class Artifact:
     """target: such as "cpu" or "cuda:sm_90"; host: what CPU code was made for ("" where any machine will do).
 
-    weights, states: name → {"shape", "dtype"}, and "layers" of a stack that only some have a part of.  generate:
+    weights, states: name → {"shape", "dtype"}, and of weights "stacked" where the first dimension counts layers,
+    "layers" of a stack that only some have a part of, and "init", what the program has it begin with.  generate:
     {"entry", "options"} or None.  kernels: name → facts that devices and reports read.  rates: what floors are reckoned
     with, where the chip's are known.  folder: what Hugging Face's folders of this model call its weights and config,
     where the program says so.
@@ -257,7 +258,16 @@ def _is_declaration(facts: Mapping[str, Any]) -> bool:
     )
     if layers is not None and not (isinstance(layers, list) and whole and [len(layers)] == list(shape or [])[:1]):
         return False
+    begins, stacked = facts.get("init", ["constant", 0.0]), facts.get("stacked", False)
+    if type(stacked) is not bool or (stacked and not shape) or not _is_beginning(begins):
+        return False
     return whole and isinstance(dtype, str) and dtype in DTYPES
+
+
+def _is_beginning(value: Any) -> bool:
+    """Whether it is what weights begin with, such as ["normal", 0.02]."""
+    pair = isinstance(value, list) and len(value) == 2
+    return pair and value[0] in ("constant", "normal", "uniform") and is_number(value[1])
 
 
 def _is_held_by(buffer: Buffer, declared: Mapping[str, Any] | None) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo, formats
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor, UnmappedCheckpoint
@@ -51,12 +51,12 @@ class SessionWeights(UnmappedCheckpoint):
         """A weight as it is stored; UserError where it holds NaN or infinity."""
         info = self.info(name)
         if self._last is None or self._last[0] != name:
-            if name in self._held:
+            if name in self._held and info.dtype not in BLOCK_DTYPES:
                 array = self._session.read(name)
             else:
-                array = np.empty(info.shape, find_dtype(info.dtype).numpy)
+                array = np.empty(find_dtype(info.dtype).items(info.shape), find_dtype(info.dtype).numpy)
                 self._beginning.read_into(name, array, info.dtype)
-            if not is_finite(array, info.dtype):
+            if info.dtype not in BLOCK_DTYPES and not is_finite(array, info.dtype):
                 raise UserError(f"weight {name!r} holds NaN or infinity: the training has diverged")
             self._last = name, array
         return self._last[1]

@@ -17,10 +17,10 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.huggingface import export as export_huggingface
+from lispgpt.runtime.checkpoints.initial import InitialWeights
 from lispgpt.runtime.checkpoints.llmc import export as export_llmc
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32
 from lispgpt.runtime.data.shards import read_shard, write_shard
-from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.runtime.training.snapshot import open_snapshot
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -11,8 +11,8 @@ import seeded
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.request import Request
+from lispgpt.runtime.checkpoints.initial import InitialWeights
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32
-from lispgpt.runtime.training.initial import InitialWeights
 
 PROGRAM = """(config layers 3  width 64)
 (weights

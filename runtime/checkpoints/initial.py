@@ -25,7 +25,8 @@ MATRIX, VECTOR = ("normal", 0.02), ("constant", 0.0)
 
 class InitialWeights(UnmappedCheckpoint):
     """weights: (name, shape, dtype, whether the first dimension counts layers).  initial: of those whose program says
-    it, ("constant", value), ("normal", deviation) or ("uniform", limit)."""
+    it, ("constant", value), ("normal", deviation) or ("uniform", limit).  only: the names of those that it has,
+    with the numbers that they would have among all."""
 
     format = "initial"
 
@@ -35,13 +36,16 @@ class InitialWeights(UnmappedCheckpoint):
         weights: Sequence[tuple[str, tuple[int, ...], str, bool]],
         initial: Mapping[str, tuple[str, float]],
         seed: int,
+        only: Iterable[str] | None = None,
     ) -> None:
         if not 0 <= seed < 1 << 31:
             raise UserError(f"the seed is {seed}, which must be between 0 and 2**31 - 1")
         self.path = Path(f"(initial weights, seed {seed})")
         self.config = dict(config)
         self._seed, self._initial = seed, dict(initial)
-        self._tensors = {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in weights}
+        every = {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in weights}
+        self._places = {name: place for place, name in enumerate(every)}
+        self._tensors = every if only is None else {name: every[name] for name in only}
 
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         """What is drawn is finite."""
@@ -54,7 +58,7 @@ class InitialWeights(UnmappedCheckpoint):
         if kind == "constant":
             flat[:] = parameter if dtype == "i32" else converted(np.array([parameter], np.float32), "f32", dtype)
             return
-        number = self.names().index(name) << 32 | layer
+        number = self._places[name] << 32 | layer
         drawn = np.random.Generator(np.random.Philox(key=np.array([self._seed, number], np.uint64)))
         for start in range(0, flat.size, CHUNK):
             part = flat[start : start + CHUNK]
