@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import fields
+from html import escape
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -31,19 +32,21 @@ from lispgpt.compiler.driver import Observer, Request, emit
 from lispgpt.compiler.schedules import WORDS
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.tile_dialect import ARITIES
+from lispgpt.language.model.declarations import DISTRIBUTIONS
 from lispgpt.language.model.table import Model
 from lispgpt.language.program import LANGUAGE
 from lispgpt.language.reader.reader import read
 from lispgpt.passes.base import FOLDER, find_pass, make_pass
 from lispgpt.passes.targets import CHIPS, find_target
 from lispgpt.pipelines.pipeline_file import pass_call
-from lispgpt.reference.entry import KINDS, Entry
+from lispgpt.reference.entry import KINDS, Entry, apropos, find
 from lispgpt.reference.pages import Said, said_in
 from lispgpt.reference.site import TITLES, guide, write_site
 from lispgpt.runtime.devices import device_kinds
 
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = list({id(said): said for file in ("forms.md", "library.md") for said in said_in(file).values()}.values())
+FILES = ("forms.md", "declarations.md", "library.md")
+EXAMPLES = list({id(said): said for file in FILES for said in said_in(file).values()}.values())
 
 
 def names_of(kind: str) -> set[str]:
@@ -51,7 +54,8 @@ def names_of(kind: str) -> set[str]:
 
 
 def test_every_name_has_an_entry() -> None:
-    assert names_of("form") == set(LANGUAGE.names)
+    assert names_of("form") == set(LANGUAGE.names) | set(said_in("declarations.md"))
+    assert set(said_in("declarations.md")) > set(DISTRIBUTIONS)
     definition = re.compile(r"^\((?:defn|defmacro|def|kernel|defstruct|schedule) ([^\s()]+)", re.MULTILINE)
     written = {n for path in (ROOT / "lispgpt" / "lib").rglob("*.lisp") for n in definition.findall(path.read_text())}
     assert names_of("library") == written
@@ -323,6 +327,22 @@ class Links(HTMLParser):
         given = dict(attributes)
         self.places |= {given["id"] or ""} if "id" in given else set()
         self.links += [given[name] or "" for name in ("href", "src") if name in given]
+
+
+def test_words_find_first_what_programs_use() -> None:
+    found = [entry.name for entry in apropos(entries(), ["norm"])]
+    assert found[0] in ("rms-norm", "layer-norm") and found.index("rms-norm") < 3 < found.index("defer-norms")
+    with pytest.raises(
+        UserError, match=r"the reference has no `kv`; it is spoken of under `state`, `attend`, `attention`"
+    ):
+        find(entries(), "kv")
+
+
+def test_the_site_says_once_what_names_share(tmp_path: Path) -> None:
+    write_site(tmp_path / "site", entries())
+    page, shared = (tmp_path / "site" / "form.html").read_text(), said_in("forms.md")
+    for said in {id(said): said for said in shared.values() if len(said.names) > 1 and said.example}.values():
+        assert page.count(f"<code>{escape(said.example)}</code>") == 1, said.names
 
 
 def test_the_site_is_whole(tmp_path: Path) -> None:

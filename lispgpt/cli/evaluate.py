@@ -39,7 +39,7 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 def evaluate(ctx: click.Context, program: Path, **options: Any) -> int:
     """Measure how well PROGRAM, with a checkpoint, predicts each token of some data from those before it.
 
-    PROGRAM may be a Hugging Face folder alone.
+    PROGRAM may be a run's folder or a Hugging Face folder alone.
     """
     cache = None if options["no_cache"] else cache_folder(ctx.obj["environment"])
     names = ("tokenizer", "batch", "length", "most", "target", "precision", "threads", "engine")

@@ -105,6 +105,21 @@
                     (in-cache batch-first (arith.divui row each) which [0 (cast (at positions row) index) 0])
                     [nil nil heads nil size])))))))
 
+; [1 "batch" 2] -> "[1 batch 2]"
+(defn sizes-as-text [sizes]
+  (str "[" (fold (fn [text size] (str text " " size)) (first sizes) (rest sizes)) "]"))
+
+; An error where `cache` is no part of a state, like (kv l), that has room for rows of so many heads and sizes at each of
+; the model's positions: parts is 2 for keys and values.  Whole texts may have nil for a cache
+(defn check-cache [cache parts heads size]
+  (let [held (state-sizes cache)
+        context (configured "context" (if (= (count (or held [])) 5) (nth held 3) "context"))
+        wanted (fn [batch-first] (in-cache batch-first "batch" parts [heads context size]))]
+    (if (not (or (and (text-rows) (= cache nil)) (= held (wanted true)) (= held (wanted false))))
+      (error (str "a cache of " (sizes-as-text (wanted true)) " is wanted here, and "
+                  (if (list? held) (str "one of " (sizes-as-text held)) "no state") " is given: "
+                  "(state (kv " (sizes-as-text (concat ["layers"] (wanted true))) ")) has one for each layer l, (kv l)")))))
+
 ; k and v [rows groups size] of whole texts, as a cache of their rows would give them -> the same three
 (defn uncached [k v]
   (let [[texts length] (text-rows)
@@ -114,10 +129,12 @@
                     (tensor [b texts g groups t length d size] (at x b t g d))))]
     [(by-head k) (by-head v) (reshape (row-positions) [texts length])]))
 
-; k and v [rows groups size] are put into cache (kv l), as above -> all keys and all values there, [batch groups context
+; k and v [rows groups size] are put into cache (kv l), as for `attend` -> all keys and all values there, [batch groups context
 ; size], and the positions of the rows, [batch rows/batch]
 (defn cached [k v cache]
-  (if (text-rows) (uncached k v) (in-its-cache k v cache)))
+  (let [[_ groups size] (shape k)]
+    (check-cache cache 2 groups size)
+    (if (text-rows) (uncached k v) (in-its-cache k v cache))))
 (defn in-its-cache [k v cache]
   (let [[n groups size] (shape k)
         b (batch)
@@ -127,12 +144,14 @@
         part (fn [i] (slice kv (in-cache first-batch 0 i [0 0 0]) (in-cache first-batch b nil [groups (dim kv 3) size])))]
     [(part 0) (part 1) (reshape (row-positions) [b (/ n b)])]))
 
-; q [rows heads size], k and v [rows groups size], cache (kv l) as above -> [rows heads*size];
-; heads / groups query heads share a key and value head.  Each sees the positions up to its own; (weigh score head t
-; position), where one is given, makes something else of a score, such as -inf for what is too far.  In whole texts
-; there is no cache, and what is given for one is not looked at
+; q [rows heads size], k and v [rows groups size], cache (kv l) of (state (kv [layers batch 2 groups context size])) ->
+; [rows heads*size]; heads / groups query heads share a key and value head.  Each sees the positions up to its own; (weigh
+; score head t position), where one is given, makes something else of a score, such as -inf for what is too far.  In whole
+; texts no cache is needed or looked at, and may be nil
 (defn attend [q k v cache & weigh]
-  (let [weigh (first (concat weigh [plain-score]))]
+  (let [weigh (first (concat weigh [plain-score]))
+        [_ groups size] (shape k)]
+    (check-cache cache 2 groups size)
     (if (text-rows) (attend-in-texts q k v weigh) (attend-to-cache q k v cache weigh))))
 
 (defn attend-in-texts [q k v weigh]
@@ -215,7 +234,8 @@
         (power i lower)
         (select (< i (* 1.0 lower)) (power i lower) (power (* 2.0 (- i lower)) (* 2 lower)))))))
 
-; qkv [rows 3*width] -> [rows width]; weigh as for `attend`
+; qkv [rows 3*width], cache (kv l) of (state (kv [layers batch 2 heads context (/ width heads)])) -> [rows width]; weigh
+; as for `attend`
 (defn attention [qkv cache heads & weigh]
   (let [[q k v] (split-heads (stored qkv) (/ (dim qkv 1) (* 3 heads)) heads heads)]
     (attend q k v cache (first (concat weigh [plain-score])))))

@@ -14,6 +14,7 @@
 (defn seen-by [new cache]
   (let [[n _ wide] (shape new)
         b (batch)]
+    (check-cache cache 1 1 wide)
     (if (text-rows)
       (reshape new [b 1 (/ n b) wide])
       (let [first-batch (= (batch-place cache) 0)

@@ -51,7 +51,7 @@
 
 ; epsilon is 1e-5 where it is not given
 (defn layer-norm [x weight bias & epsilon]
-  (again normed-layer x weight bias (first (concat epsilon [1e-5]))))
+  (again normed-layer x (norm-weight weight) bias (first (concat epsilon [1e-5]))))
 (defn normed-layer [x weight bias epsilon]
   (let [[n width] (shape x)
         mean (/ (sum x) width)
@@ -67,10 +67,10 @@
         centred (tensor [r n c width] (- (at x r c) (at mean r)))
         scale (elementwise (fn [v] (rsqrt (+ (/ v width) epsilon))) (sum (square centred)))]
     (tensor [r n c width]
-      (fold (fn [y w] (* y (at w c))) (* (at centred r c) (at scale r)) weight))))
+      (fold (fn [y w] (* y (at w c))) (* (at centred r c) (at scale r)) (map norm-weight weight)))))
 
 (defn rms-norm [x weight epsilon]
-  (again normed-root x weight epsilon))
+  (again normed-root x (norm-weight weight) epsilon))
 (defn normed-root [x weight epsilon]
   (let [[n width] (shape x)
         scale (elementwise (fn [v] (rsqrt (+ (/ v width) epsilon))) (sum (square x)))]

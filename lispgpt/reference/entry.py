@@ -15,7 +15,8 @@ KINDS = ("form", "library", "tile", "pass", "target", "device", "command", "flag
 @dataclass(frozen=True)
 class Entry:
     """kind: one of KINDS.  signature: how it is written.  text: Markdown.  example: lines that run.  place: the file
-    that has it, from the package's folder, and the line.  related: other names."""
+    that has it, from the package's folder, and the line.  related: other names.  shared: of the text, what is said of
+    the related names too, by the same example.  uses: how many of the package's example programs have the name."""
 
     name: str
     kind: str
@@ -24,6 +25,13 @@ class Entry:
     example: str
     place: str = ""
     related: tuple[str, ...] = ()
+    shared: str = ""
+    uses: int = 0
+
+    @property
+    def own(self) -> str:
+        """Of the text, what is said of this name alone."""
+        return self.text.removesuffix(self.shared).strip()
 
     @property
     def summary(self) -> str:
@@ -43,26 +51,27 @@ class Entry:
 
 def find(entries: Iterable[Entry], name: str) -> list[Entry]:
     """The entries of a name; of a flag, those of every command that has it.  UserError says which are like it."""
-    known = list(entries)
+    known = sorted(entries, key=lambda entry: KINDS.index(entry.kind))
     found = [entry for entry in known if entry.name == name]
     found = found or [entry for entry in known if entry.name.rpartition(" ")[2] == name]
     if not found:
         like = difflib.get_close_matches(name, [entry.name for entry in known], 3)
-        meant = like or [entry.name for entry in apropos(known, [name])[:3]]
-        hint = f"; did you mean {' or '.join(f'`{each}`' for each in meant)}?" if meant else ""
+        spoken = [entry.name for entry in apropos(known, [name])[:5]]
+        hint = f"; did you mean {' or '.join(f'`{each}`' for each in like)}?" if like else ""
+        hint += f"; it is spoken of under {', '.join(f'`{each}`' for each in spoken)}" if spoken else ""
         raise UserError(f"the reference has no `{name}`{hint}")
     return found
 
 
 def apropos(entries: Iterable[Entry], words: Sequence[str]) -> list[Entry]:
-    """The entries that have all words, those that have them in their names first."""
+    """The entries that have all words: first those whose names are made of them, then those that have them in their
+    names, in their text as words, and within others; of each, those first that most example programs use."""
     wanted = [word.lower() for word in words]
 
     def rank(entry: Entry) -> int | None:
-        if all(word in entry.name.lower() for word in wanted):
-            return 0
-        whole = f"{entry.name} {entry.signature} {entry.text}".lower()
-        return 1 if all(word in whole for word in wanted) else None
+        name, whole = entry.name.lower(), f"{entry.name} {entry.signature} {entry.text}".lower()
+        places = (re.split(r"[\s.-]+", name), name, re.split(r"[^\w-]+", whole), whole)
+        return next((at for at, place in enumerate(places) if all(word in place for word in wanted)), None)
 
-    ranked = [(rank(entry), number, entry) for number, entry in enumerate(entries)]
-    return [entry for place, _, entry in sorted((r for r in ranked if r[0] is not None), key=lambda r: r[:2])]
+    ranked = [(rank(entry), -entry.uses, number, entry) for number, entry in enumerate(entries)]
+    return [entry for place, _, _, entry in sorted((r for r in ranked if r[0] is not None), key=lambda r: r[:3])]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ LONGEST = 400
 
 
 def forms() -> Iterator[Entry]:
-    """One for each name that every program starts with."""
-    said = said_in("forms.md")
-    for name, value in LANGUAGE.names.items():
+    """One for each name that every program starts with, and for each word that some of those take."""
+    said, counts = said_in("forms.md"), _counts()
+    yield from _words_of_declarations()
+    for name in dict.fromkeys([*(name for name in said if name in LANGUAGE.names), *LANGUAGE.names]):
+        value = LANGUAGE.names[name]
         about = said.get(name)
         doc = inspect.cleandoc(value.run.__doc__ or "") if isinstance(value, Builtin | Special) else ""
         written = re.match(r"`(\([^`]*\))`", doc) or re.search(
@@ -34,7 +38,16 @@ def forms() -> Iterator[Entry]:
         text = "\n\n".join(part for part in (doc, about.text if about else "") if part)
         related = tuple(other for other in about.names if other != name) if about else ()
         signature = written.group(1) if written else _counted(name, value)
-        yield Entry(name, "form", signature, text, about.example if about else "", _place_of(value), related)
+        example, shared = (about.example, about.text if related else "") if about else ("", "")
+        yield Entry(name, "form", signature, text, example, _place_of(value), related, shared, counts[name])
+
+
+def _words_of_declarations() -> Iterator[Entry]:
+    for name, about in said_in("declarations.md").items():
+        related = (*(other for other in about.names if other != name), "weights")
+        signature = {"per": "(per layers (w [sizes …]) …)", ":init": "{:init value}"}.get(name, f"({name} number)")
+        place, used = "language/model/declarations.py", _counts()[name]
+        yield Entry(name, "form", signature, about.text, about.example, place, related, about.text, used)
 
 
 def _counted(name: str, value: Any) -> str:
@@ -59,7 +72,7 @@ def _short(path: Path) -> str:
 
 def library(examples: bool = True) -> Iterator[Entry]:
     """One for each definition of the files in `lib`.  examples: whether the rest is searched for those, in seconds."""
-    uses, said = _uses() if examples else {}, said_in("library.md")
+    uses, said, counts = _uses() if examples else {}, said_in("library.md"), _counts()
     for path in sorted((PACKAGE / "lib").rglob("*.lisp")):
         text = path.read_text(encoding="utf-8")
         for form, above in _definitions(path, text):
@@ -73,7 +86,8 @@ def library(examples: bool = True) -> Iterator[Entry]:
             body = "\n\n".join(filter(None, (about.text if about else "", above, f"Library: {wanted}.")))
             example = about.example if about else uses.get(name.name) or text[form.span.start : form.span.end]
             place = f"lib/{path.relative_to(PACKAGE / 'lib')}:{line}"
-            yield Entry(name.name, "library", _written(form, name.name), body, example, place, _named(body, uses))
+            related, used = _named(body, uses), counts[name.name]
+            yield Entry(name.name, "library", _written(form, name.name), body, example, place, related, uses=used)
 
 
 def definition(entry: Entry) -> str:
@@ -118,6 +132,13 @@ def _comment(text: str, start: int) -> str:
             break
         lines.insert(0, line.lstrip("; "))
     return "\n".join(lines)
+
+
+@cache
+def _counts() -> Counter[str]:
+    """Of each name, how many of the example programs have it."""
+    texts = (path.read_text(encoding="utf-8") for path in (PACKAGE / "examples").glob("*.lisp"))
+    return Counter(name for text in texts for name in set(re.findall(r"[^\s()\[\]{}]+", text)))
 
 
 def _uses() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -77,14 +77,26 @@ def _anchor(entry: Entry) -> str:
 
 
 def _entries(entries: Sequence[Entry]) -> str:
+    """A section for each; entries that share what is said of them, and the example, have one together."""
     places = {entry.name: _anchor(entry) for entry in entries}
-    parts = []
+    together: dict[str, list[Entry]] = {}
     for entry in entries:
-        others = [f'<a href="#{places[n]}">{escape(n)}</a>' if n in places else escape(n) for n in entry.related]
-        see = f"<p class=see>See also {', '.join(others)}</p>" if others else ""
+        together.setdefault(entry.shared + entry.example if entry.shared else entry.name, []).append(entry)
+    sections = "".join(_section(group, places) for group in together.values())
+    return f"<h1>{TITLES[entries[0].kind]}</h1>{sections}" if entries else ""
+
+
+def _section(group: Sequence[Entry], places: Mapping[str, str]) -> str:
+    """places: where each name of the page is."""
+    first, parts = group[0], []
+    for entry in group:
+        text = f"<pre class=text>{escape(entry.own)}</pre>" if entry.kind == "pass" else _html(entry.own)
         place = f"<p class=place>{escape(entry.place)}</p>" if entry.place else ""
-        example = f"<pre><code>{escape(entry.example)}</code></pre>" if entry.example else ""
         head = f'<h3 id="{_anchor(entry)}">{escape(entry.name)}</h3><p><code>{escape(entry.signature)}</code></p>'
-        text = f"<pre class=text>{escape(entry.text)}</pre>" if entry.kind == "pass" else _html(entry.text)
-        parts.append(f"<section>{head}{text}{example}{see}{place}</section>")
-    return f"<h1>{TITLES[entries[0].kind]}</h1>{''.join(parts)}" if entries else ""
+        parts.append(f"{head}{text}{place}")
+    example = f"<pre><code>{escape(first.example)}</code></pre>" if first.example else ""
+    names = [] if first.shared else first.related
+    others = [f'<a href="#{places[n]}">{escape(n)}</a>' if n in places else escape(n) for n in names]
+    see = f"<p class=see>See also {', '.join(others)}</p>" if others else ""
+    parts.insert(1 if first.shared else len(parts), f"{_html(first.shared)}{example}{see}")
+    return f"<section>{''.join(parts)}</section>"

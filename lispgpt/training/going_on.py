@@ -24,7 +24,7 @@ from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.initial import InitialWeights
 from lispgpt.runtime.checkpoints.like_folder import LikeFolder
-from lispgpt.runtime.checkpoints.sealed import sealed_facts
+from lispgpt.runtime.checkpoints.sealed import RUN, sealed_facts
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
 from lispgpt.runtime.given_weights import completed, said_of
@@ -32,7 +32,7 @@ from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
 from lispgpt.runtime.training.options import Options, spelled
-from lispgpt.runtime.training.run_folder import RUN, RunFolder
+from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.runtime.training.snapshot import SessionWeights, open_snapshot, read_states
 from lispgpt.runtime.training.trainer import EVALUATE, Trainer, entries_of_steps
 from lispgpt.training.data import Shards

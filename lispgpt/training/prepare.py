@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from lispgpt.compiler.folders import is_model, open_weights
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
+from lispgpt.runtime.checkpoints.sealed import RUN, run_without_steps
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.gguf.header import is_gguf
 from lispgpt.runtime.training.options import Options
-from lispgpt.runtime.training.run_folder import RUN, TOKENS, RunFolder
+from lispgpt.runtime.training.run_folder import TOKENS, RunFolder
 from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
 from lispgpt.training.data import Shards, copied, is_validation, sort_paths, train_tokenizer, vocabulary, write_shards
 from lispgpt.training.fine_tuning import PROGRAM, write_program
@@ -77,8 +78,10 @@ class Beginning:
     precision: str = EXACT
 
 
-def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
-    """Make everything that a run needs, its description last; UserError, and no run, for what does not fit."""
+def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[[str], None]) -> None:
+    """Make everything that a run needs, its description last; UserError, and no run, for what does not fit.
+
+    note: is told of sizes that the run has and the program has not."""
     if folder.stepped:
         raise UserError(f"{folder.path} has a run already: --resume goes on with it, or give another folder")
     model = given.program if is_model(given.program) else None
@@ -95,6 +98,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
     header = _header(given, options, made)
     request = Request(given.program, "cpu", given.settings, header)
     found = declared(request)
+    _tell_replaced(given, header, options, note)
     _check_preset(found, given, header)
     vocab = _check_fit(found, given, options, made)
     if texts:
@@ -133,6 +137,8 @@ def _check_given(given: Beginning, model: Path | None) -> None:
             f"{given.program} is a run's folder: `lispgpt train --run {given.program} --resume` goes on with it, and "
             f"PROGRAM --checkpoint {given.program} begins anew from its weights"
         )
+    if model is None and (without := run_without_steps(given.program)):
+        raise UserError(without)
     if model is None and given.program.is_dir():
         raise UserError(
             f"{given.program} is a folder without config.json: give a model's folder, or a program to train"
@@ -208,6 +214,18 @@ def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[
     if "vocab" in given.settings:
         header.pop(PADDED, None)  # it follows from the vocabulary that is asked for
     return header
+
+
+def _tell_replaced(given: Beginning, header: Mapping[str, Any], options: Options, note: Callable[[str], None]) -> None:
+    """Say which sizes of the program give way to those of the data and the options."""
+    if given.checkpoint is not None or given.preset is not None:
+        return
+    own = declared(Request(given.program, "cpu", given.settings)).config
+    why = {"context": f"--length {options.length}", "vocab": "the tokenizer"}
+    for name, reason in why.items():
+        old, new = own.get(name), header.get(name, own.get(name))
+        if old is not None and old != new and name not in given.settings:
+            note(f"the run's {name} is {new}, by {reason}, and not the program's {old} (--set {name}={old} keeps that)")
 
 
 def _check_preset(found: Declared, given: Beginning, header: Mapping[str, Any]) -> None:

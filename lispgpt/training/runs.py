@@ -110,7 +110,7 @@ def train(
             peers.gather("begun", None, math.inf)  # rank 0 may have much text to encode
     with RunFolder(named(run), leads) as folder:
         if leads and given is not None:
-            begin(folder, given, Options(**options))
+            begin(folder, given, Options(**options), told.note)
         elif leads and program is not None:
             folder.begin(folder.facts() | {"program": str(Path(program).resolve())})
         changes = {} if given is not None else options

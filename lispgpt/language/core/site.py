@@ -67,6 +67,12 @@ class Site:
         """Raise the one error: at the form, or at the user's own call where the form stands in the library."""
         raise self.error(message, form)
 
+    def refuse(self, message: str, form: Form | Span) -> NoReturn:
+        """Raise the error that a program itself states: where that is the library's, its own lines explain nothing."""
+        found = self.error(message, form)
+        found.expanded_from = [(what, span) for what, span in found.expanded_from if not places.in_library(span)]
+        raise found
+
     def error(self, message: str, form: Form | Span) -> UserError:
         """What fail raises."""
         span = form if isinstance(form, Span) else form.span

@@ -157,7 +157,7 @@ def _for(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _error(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     message = evaluator.single(form.items[1], environment)
     place = evaluator.single(form.items[2], environment) if len(form.items) > 2 else form
-    evaluator.site.fail(str(message), place if isinstance(place, Form) else form)
+    evaluator.site.refuse(str(message), place if isinstance(place, Form) else form)
 
 
 @special(":", 2, 2)

@@ -132,9 +132,12 @@ def _initial(evaluator: Evaluator, options: Map, environment: Environment) -> tu
         form = form.items[1]
     else:
         kind = "constant"
-    value = evaluator.single(form, environment)
+    head = form.items[0] if isinstance(form, List) and form.items else None
+    unknown = isinstance(head, Symbol) and environment.lookup(head) is MISSING
+    value = None if unknown else evaluator.single(form, environment)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        evaluator.site.fail(f"`:init` is a number, (normal N) or (uniform N), and this is {describe(value)}", form)
+        given = f"`{show(form)}`" if unknown else describe(value)
+        evaluator.site.fail(f"`:init` is a number, such as 1, (normal N) or (uniform N), and this is {given}", form)
     if kind != "constant" and value < 0:
         evaluator.site.fail(f"`{kind}` is about 0, as far as {show(form)}, which may not be below 0", form)
     return kind, float(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
@@ -212,6 +213,8 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         _check_type(evaluator, shapes.extract(evaluator, held.value, offsets, sizes, form), value, form)
         held.value = shapes.insert(evaluator, value, held.value, offsets, sizes, form)
     held.updated = True
+    if isinstance(held, Weight):
+        _warn_of_zeros(evaluator, held)
     return value
 
 
@@ -260,18 +263,28 @@ def _devices(evaluator: Evaluator, form: Form) -> int:
     return evaluator.states.of(Model).devices
 
 
+@builtin("state-sizes", 1, 1)
+def _state_sizes(evaluator: Evaluator, form: Form, reference: Any) -> tuple[int | str, ...] | None:
+    """`(state-sizes (kv l))`: the sizes of a state, or of what is left of it behind indices, free dimensions by their
+    names; nil of what is no state."""
+    state, index = (reference.state, reference.index) if isinstance(reference, StateReference) else (reference, ())
+    if not isinstance(state, State):
+        return None
+    dimensions = evaluator.states.of(Model).dimensions(state)
+    fixed = [place for place, size in enumerate(dimensions) if isinstance(size, int)][: len(index)]
+    return tuple(size for place, size in enumerate(dimensions) if place not in fixed)
+
+
 @builtin("batch-place", 1, 1)
 def _batch_place(evaluator: Evaluator, form: Form, reference: Any) -> Any:
     """`(batch-place (kv l))`: which of the dimensions of a state, or a part of one, counts sequences."""
-    state, index = (reference.state, reference.index) if isinstance(reference, StateReference) else (reference, ())
-    if not isinstance(state, State):
+    sizes = _state_sizes(evaluator, form, reference)
+    if sizes is None:
         evaluator.site.fail(f"`batch-place` wants a state or a part of one, and this is {describe(reference)}", form)
-    dimensions = list(evaluator.states.of(Model).dimensions(state))
-    if BATCH not in dimensions:
-        evaluator.site.fail(f"the state {state.name} has no dimension named batch", form)
-    fixed = [place for place, size in enumerate(dimensions) if isinstance(size, int)][: len(index)]
-    place = dimensions.index(BATCH)
-    return place - sum(other < place for other in fixed)
+    if BATCH not in sizes:
+        name = reference.state.name if isinstance(reference, StateReference) else reference.name
+        evaluator.site.fail(f"the state {name} has no dimension named batch", form)
+    return sizes.index(BATCH)
 
 
 def called_size(evaluator: Evaluator, size: int, arguments: list[Any], form: Form) -> int:
@@ -332,6 +345,36 @@ def _multiplied(evaluator: Evaluator, form: Form, x: Any) -> Any:
     if now is not None:
         now.multiplied = x
     return x
+
+
+@builtin("norm-weight", 1, 1)
+def _norm_weight(evaluator: Evaluator, form: Form, weight: Any) -> Any:
+    """`(norm-weight w)`: w, which a norm multiplies by; where it is a weight of the program, or a layer's part of one,
+    training warns of one that begins as zeros."""
+    model = evaluator.states.of(Model)
+    own = (each for each in model.weights.values() if each.value is not None and _is_of(weight, each.value))
+    model.norms.update(each.name for each in own)
+    return weight
+
+
+def _is_of(value: Any, whole: ir.Value) -> bool:
+    """Whether a value is another one, or a slice of it."""
+    if not isinstance(value, ir.Value):
+        return False
+    if value == whole:
+        return True
+    owner = value.owner
+    slices = not isinstance(owner, ir.Block) and owner.operation.name == "tensor.extract_slice"
+    return slices and owner.operation.operands[0] == whole
+
+
+def _warn_of_zeros(evaluator: Evaluator, weight: Weight) -> None:
+    """Of a norm's weight that begins as zeros, since the program says nothing: such layers learn nothing for long."""
+    if weight.name in evaluator.states.of(Model).norms and weight.initial is None:
+        said = f"({weight.name} [{' '.join(map(str, weight.shape[weight.stacked :]))}] {{:init 1}})"
+        message = f"a norm multiplies by {weight.name}, which begins as zeros where it is trained from nothing: {said}"
+        if not any(message == known.message for known in evaluator.site.warnings):
+            evaluator.site.warnings.append(UserError(message, weight.form.span))
 
 
 @builtin("last-multiplied", 1, 1)

@@ -146,7 +146,8 @@ class Building:
 @dataclass(eq=False)
 class Model:
     """overrides win over the checkpoint's config, which wins over the program's own.  devices: how many share the
-    batch.  adapted: of weights by their names, what is made of products with them (see `adapting`)."""
+    batch.  adapted: of weights by their names, what is made of products with them (see `adapting`).  norms: the weights that norms
+    multiply by."""
 
     overrides: dict[str, Any] = field(default_factory=dict)
     checkpoint: dict[str, Any] = field(default_factory=dict)
@@ -160,6 +161,7 @@ class Model:
     gguf: Gguf | None = None
     devices: int = 1
     adapted: dict[str, list[Any]] = field(default_factory=dict)
+    norms: set[str] = field(default_factory=set)
 
     def growing(self) -> dict[str, int]:
         """The states that the entry being built writes at its rows' positions only, each with the dimension of the

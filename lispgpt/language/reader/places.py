@@ -58,8 +58,8 @@ def placed(message: str, span: Span, chain: list[tuple[str, Span]]) -> UserError
         left_out = len(chain) - LONGEST_CHAIN
         head, tail = chain[: LONGEST_CHAIN - 2], chain[-2:]
         chain = [*head, (f"{left_out} more calls", tail[0][1]), *tail]
-    if _in_library(span):
-        users = next((i for i, (_, s) in enumerate(chain) if not _in_library(s)), None)
+    if in_library(span):
+        users = next((i for i, (_, s) in enumerate(chain) if not in_library(s)), None)
         if users is not None:
             inner = [(f"`{_text(span)}`", span), *((_quoted(what), s) for what, s in chain[:users])]
             outer = [(_quoted(what), s) for what, s in chain[users + 1 :]]
@@ -75,5 +75,6 @@ def _text(span: Span) -> str:
     return show(Form(span), 40)
 
 
-def _in_library(span: Span) -> bool:
+def in_library(span: Span) -> bool:
+    """Whether a form stands in the package's library."""
     return span.source.name.startswith("lib/")
