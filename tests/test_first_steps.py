@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +17,15 @@ from training.tiny import begun, begun_folder, losses
 
 import lispgpt
 from lispgpt.base.errors import UserError
+from lispgpt.base.machine import complaint
 from lispgpt.chat import template
+from lispgpt.cli import check
 from lispgpt.cli.main import main
 from lispgpt.cli.run import run
 from lispgpt.cli.sections import SECTIONS
 from lispgpt.passes.targets import find_target
+from lispgpt.runtime.data.shards import write_shard
+from lispgpt.runtime.devices import cuda, driver
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,6 +44,8 @@ def test_a_command_that_is_mistyped_is_guessed(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.lisp").touch()
     assert "lispgpt run x.lisp" in said(capsys, "x.lisp")
+    assert "there are convert, info, make" in said(capsys, "checkpoint", "show", "x.lisp")
+    assert "there is no command 'trian': did you mean 'train'?" in said(capsys, "tokenizer", "trian")
 
 
 def test_options_of_run_are_in_sections(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +101,72 @@ def test_a_run_knows_its_program(tmp_path: Path) -> None:
     (place / "tiny.lisp").unlink()
     with pytest.raises(UserError, match=r"give the program that was trained, which was .*tiny\.lisp, and --checkpoint"):
         lispgpt.load(folder)
+
+
+def test_a_folder_where_training_never_began_is_said_to_be_one(tmp_path: Path) -> None:
+    place, folder = begun_folder(tmp_path), tmp_path / "run"
+    with pytest.raises(UserError, match="and the model has 16 positions"):
+        begun(place, folder, length=20, settings={"context": 16})
+    asked: list[Callable[[], object]] = [
+        lambda: lispgpt.load(folder),
+        lambda: lispgpt.load(place / "tiny.lisp", folder),
+        lambda: lispgpt.evaluate(folder, None, place),
+        lambda: lispgpt.train(folder, run=tmp_path / "more", data=[place]),
+    ]
+    for ask in asked:
+        with pytest.raises(
+            UserError, match=rf"a run that ended before its first checkpoint: `lispgpt train … --run {folder}`"
+        ):
+            ask()
+
+
+OWN = """(require nn training)
+(config vocab 60  context 16  width 8  layers 2)
+(weights (table [vocab width]) (per layers (norm-a [width]) (w [width width]) (b [width]))
+         (norm-b [width] {:init 1}) (norm-c [width]))
+(defn layer [x l] (+ x (linear (rms-norm x (norm-a l) 1e-5) (w l) (b l))))
+(entry logits [tokens positions]
+  (let [x (layer-norm (fold layer (rows table tokens) (range layers)) norm-c (b 0))]
+    (matmul-transposed (rms-norm (last x) norm-b 1e-5) table)))
+(generate logits)
+(training logits)
+"""
+
+
+def test_training_says_what_it_takes_in_place_of_the_programs_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The context and the vocabulary of a run, and norms' weights that would be zeros."""
+    (tmp_path / "own.lisp").write_text(OWN)
+    write_shard(tmp_path / "d.bin", [np.arange(180) % 60], 60)
+    words = ["train", str(tmp_path / "own.lisp"), "--data", str(tmp_path / "d.bin"), "--steps", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--length", "8", "--run", str(tmp_path / "run"), "--no-cache"])
+    told = capfd.readouterr().err
+    assert ended.value.code == 0
+    assert "context is 8, by --length 8, and not the program's 16 (--set context=16 keeps that)" in told
+    assert "vocab is" not in told
+    warned = re.findall(r"own.lisp:[34]:\d+: warning: a norm multiplies by ([\w-]+), which begins as zeros", told)
+    assert warned == ["norm-a", "norm-c"] and "(norm-a [8] {:init 1})" in told
+
+
+def test_a_package_of_an_extra_is_named_by_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = complaint(ModuleNotFoundError("no", name="matplotlib.figure"))
+    assert told is not None and told.endswith("pip install 'lispgpt[plot]'")
+    monkeypatch.setattr(driver, "load_module", import_module)
+    monkeypatch.setitem(sys.modules, cuda.API.module, None)
+    with pytest.raises(UserError, match=r"cuda-bindings is missing \(pip install 'lispgpt\[cuda\]'\)"):
+        driver.Driver(cuda.API)
+
+
+def test_a_check_without_a_gpu_says_what_there_is_to_compare(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "compiled_target", lambda target: {"auto": "cpu"}[target])
+    (tmp_path / "own.lisp").write_text(OWN)
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(tmp_path / "own.lisp")])
+    assert ended.value.code == 1 and "there is no GPU here to compare" in capfd.readouterr().err
 
 
 def test_a_missing_package_is_named_before_anything_else() -> None:

@@ -84,15 +84,18 @@ def _missing_package(name: str) -> str | None:
 
 
 def _requirement(name: str) -> str:
-    """A package as this one asks for it, with its version."""
+    """A package as this one asks for it, with its version; of those that only some need, the extra."""
     from importlib.metadata import PackageNotFoundError, requires  # takes long to import, and is for failures alone
 
     try:
         wanted = requires("lispgpt") or []
     except PackageNotFoundError:
         return name
-    found = (text.partition(";")[0].strip() for text in wanted)
-    return next((text for text in found if text.partition("==")[0] == name), name)
+    of_name = [text for text in wanted if text.partition("==")[0] == name]
+    if plain := [text for text in of_name if ";" not in text]:
+        return plain[0]
+    extras = [text.partition("extra == ")[2].strip("\"' ") for text in of_name]
+    return next((f"'lispgpt[{extra}]'" for extra in extras if extra and extra != "test"), name)
 
 
 def ended_from_outside(number: int) -> str | None:

@@ -24,7 +24,7 @@ from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import Given, find_given
-from lispgpt.compiler.present import running_target
+from lispgpt.compiler.present import compiled_target, running_target
 from lispgpt.compiler.request import Request, prompt_size
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.decoding import DRAWN
@@ -38,7 +38,9 @@ from lispgpt.runtime.text import tokens_of
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
 @click.option("--context", type=click.IntRange(1), help="Positions to make code for (default: the checkpoint's).")
 @click.option(
-    "--target", type=TARGET, required=True, help="cuda, rocm, emulated:gfx1151, …: what is compared with the CPU."
+    "--target",
+    type=TARGET,
+    help="cuda, rocm, emulated:gfx1151, …: what to compare with the CPU (default: the GPU here).",
 )
 @precision_option()
 @click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own.")
@@ -66,6 +68,7 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
     given = find_given(program, options["checkpoint"])
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
+    options["target"] = options["target"] or _gpu_here(given)
     with tempfile.TemporaryDirectory() as folder:
         made = _request(ctx, given, options, Path(folder))
         prompt = _prompt(options, made, given.weights)
@@ -76,6 +79,17 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
         found = check(checked, prompt, options["steps"], options["kernels"], options["only"], say)
         echo(told(found, len(prompt), options["target"], made.program, _again(ctx, program, prompt)))
     return 0 if found.right else 1
+
+
+def _gpu_here(given: Given) -> str:
+    """What an artifact was compiled for, or else the GPU of this machine; UserError where it has none."""
+    found = compiled_target("auto") if given.artifact is None else given.artifact.target
+    if given.artifact is None and found.partition(":")[0] == "cpu":
+        raise UserError(
+            "there is no GPU here to compare with the CPU: --target emulated:gfx1151 compares AMD's instructions, run "
+            "on the CPU one by one, and --target cpu:x86-64-v3 those of another kind of CPU"
+        )
+    return found
 
 
 OF_PROGRAMS = ("settings", "context", "precision", "pipeline")

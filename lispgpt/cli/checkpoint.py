@@ -15,6 +15,7 @@ from rich.text import Text
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, DTYPES, WEIGHT_DTYPES, find_dtype
 from lispgpt.base.errors import UserError, visible
+from lispgpt.cli.groups import Group
 from lispgpt.cli.options import parse_settings
 from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.compiled import declared
@@ -38,7 +39,7 @@ DTYPE = click.Choice(WEIGHT_DTYPES)
 ANY_DTYPE = click.Choice((*WEIGHT_DTYPES, *BLOCK_DTYPES))
 
 
-@click.group()
+@click.group(cls=Group)
 def checkpoint() -> None:
     """Look into checkpoints, make random ones, convert between formats."""
 

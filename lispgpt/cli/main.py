@@ -8,7 +8,6 @@ import time
 STARTED = time.monotonic()
 
 import codecs  # noqa: E402
-import difflib  # noqa: E402
 import os  # noqa: E402
 import tempfile  # noqa: E402
 import traceback  # noqa: E402
@@ -24,6 +23,7 @@ from lispgpt.base.asked import ending_in_order  # noqa: E402
 from lispgpt.base.bugs import summary, write_report  # noqa: E402
 from lispgpt.base.errors import UserError, visible  # noqa: E402
 from lispgpt.base.machine import complaint  # noqa: E402
+from lispgpt.cli.groups import Group  # noqa: E402
 from lispgpt.cli.terminal import tell_warnings  # noqa: E402
 
 COMMANDS = {
@@ -59,7 +59,7 @@ COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     """Imports a command's module only when it is asked for: most need no MLIR."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -78,18 +78,6 @@ class _Commands(click.Group):
             return super().shell_complete(ctx, incomplete)
         found = ((name, text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete))
         return [CompletionItem(name, help=text) for name, text in found]
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for; where there is none, the error names those that are like it."""
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in COMMANDS:
-            like = " or ".join(f"'{each}'" for each in difflib.get_close_matches(name, COMMANDS, 3))
-            advice = f"did you mean {like}?" if like else f"there are {', '.join(COMMANDS)}"
-            path = f"; to run a file or a folder: lispgpt run {name}" if os.path.exists(name) else ""
-            ctx.fail(f"there is no command {name!r}: {advice}{path}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

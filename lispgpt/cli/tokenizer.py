@@ -8,6 +8,7 @@ import click
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.cli.groups import Group
 from lispgpt.cli.options import PATH
 from lispgpt.cli.terminal import echo, say
 from lispgpt.runtime import tokenizers
@@ -15,7 +16,7 @@ from lispgpt.runtime.data.shards import is_shard, read_shard, write_shard
 from lispgpt.runtime.data.texts import STANDARD_INPUT, encoded, pieces, text_files
 
 
-@click.group()
+@click.group(cls=Group)
 def tokenizer() -> None:
     """Make vocabularies, encode texts, decode tokens."""
 

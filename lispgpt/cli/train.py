@@ -20,10 +20,10 @@ from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import say
 from lispgpt.cli.trace import TIMELINE_OPTION
+from lispgpt.runtime.checkpoints.sealed import RUN
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.timeline import recording
 from lispgpt.runtime.training.options import Options
-from lispgpt.runtime.training.run_folder import RUN
 from lispgpt.runtime.training.trainer import Trainer
 from lispgpt.training.runs import train as train_program
 

@@ -21,13 +21,11 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
 from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint
-from lispgpt.runtime.checkpoints.sealed import LATEST
+from lispgpt.runtime.checkpoints.sealed import LATEST, RUN, run_without_steps
 from lispgpt.runtime.checkpoints.several_adapters import open_beside
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
 
-RUN = "run.json"
-"""What a run's folder says of its program in."""
 PROGRAMS = Path(__file__).resolve().parent.parent / "examples"
 
 
@@ -178,6 +176,8 @@ def _check_runs(path: Path) -> None:
         raise UserError(f"{path} is the folder of a run: give the program that was trained, and --checkpoint {path}")
     if (path / "adapter_config.json").is_file() and not is_folder(path):
         raise UserError(f"{path} is an adapter, which changes another model: give that, and --adapter {path}")
+    if said := run_without_steps(path):
+        raise UserError(said)
     if path.is_dir() and not (path / MANIFEST).exists():
         raise UserError(f"{path} is a folder without config.json, as models have, and manifest.json, as artifacts have")
     if path.suffix == ".gguf":

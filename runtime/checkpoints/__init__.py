@@ -10,7 +10,7 @@ from types import ModuleType
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
-from lispgpt.runtime.checkpoints.sealed import LATEST, SEAL, sealed_facts
+from lispgpt.runtime.checkpoints.sealed import LATEST, SEAL, run_without_steps, sealed_facts
 
 __all__ = ["Checkpoint", "TensorInfo", "format_named", "formats", "open", "settled"]
 
@@ -52,6 +52,8 @@ def open(path: str | Path) -> Checkpoint:
         if module.recognises(path, head):
             checkpoint: Checkpoint = module.open_checkpoint(path)
             return checkpoint
+    if said := run_without_steps(path):
+        raise UserError(said)
     if path.is_dir():
         raise UserError(
             f"{path} is a folder without config.json; a Hugging Face model has config.json and "

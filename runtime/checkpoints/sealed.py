@@ -27,6 +27,18 @@ LATEST = "latest"
 """In a folder of several: a link to the newest."""
 
 
+RUN, LOCK = "run.json", "lock"
+"""In the folder of a run of training: what it was begun with, and what is held while a process trains there."""
+
+
+def run_without_steps(path: Path) -> str | None:
+    """What to say of a folder where training ended before its first checkpoint; None of another."""
+    if not (path / LOCK).is_file() or os.path.lexists(path / LATEST):
+        return None
+    again = f"lispgpt train --run {path} --resume" if (path / RUN).is_file() else f"lispgpt train … --run {path}"
+    return f"{path} is the folder of a run that ended before its first checkpoint: `{again}` begins it again"
+
+
 class Damaged(UserError):
     """What was read is not what was written; what cannot be read is a UserError of another kind."""
 

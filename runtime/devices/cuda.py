@@ -27,6 +27,7 @@ API = Api(
     vendor="NVIDIA",
     module="cuda.bindings.driver",
     package="cuda-bindings",
+    wanted="'lispgpt[cuda]'",
     status="CUresult",
     libraries=["libcuda.so.1"],
     missing="install NVIDIA's driver",

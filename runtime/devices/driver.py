@@ -31,14 +31,15 @@ _users: dict[str, int] = {}
 class Api:
     """A vendor's driver.
 
-    vendor: as people say it.  module: the Python package's, which pip installs as `package`.  status: its type of what
-    calls return.  libraries: names under which the loader may find the driver itself, the usual one first.  missing:
-    what helps where it finds none.  functions: see above.
+    vendor: as people say it.  module: that of the Python package.  wanted: what pip installs it by.  status: its type
+    of what calls return.  libraries: names under which the loader may find the driver itself, the usual one first.
+    missing: what helps where it finds none.  functions: see above.
     """
 
     vendor: str
     module: str
     package: str
+    wanted: str
     status: str
     libraries: Sequence[str]
     missing: str
@@ -66,7 +67,7 @@ class Driver:
         except (ImportError, AttributeError):
             raise UserError(
                 f"no {api.vendor} GPU can be used here: the Python package {api.package} is missing "
-                f"(pip install {api.package})"
+                f"(pip install {api.wanted})"
             ) from None
         self._calls: dict[str, Callable[..., Any]] = {}
 

@@ -19,6 +19,7 @@ API = Api(
     vendor="AMD",
     module="hip.hip",
     package="hip-python",
+    wanted="hip-python",
     status="hipError_t",
     libraries=["libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"],
     missing="install ROCm's HIP runtime",

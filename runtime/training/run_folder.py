@@ -31,6 +31,8 @@ from lispgpt.base.reading import read_text
 from lispgpt.runtime.checkpoints.sealed import (
     ASIDE,
     LATEST,
+    LOCK,
+    RUN,
     UNFINISHED,
     Damaged,
     discard,
@@ -39,7 +41,7 @@ from lispgpt.runtime.checkpoints.sealed import (
     set_aside,
 )
 
-RUN, METRICS, CHECKPOINTS, LOCK, TOKENS = "run.json", "metrics.jsonl", "checkpoints", "lock", "tokens"
+METRICS, CHECKPOINTS, TOKENS = "metrics.jsonl", "checkpoints", "tokens"
 EARLIER = "metrics.earlier.jsonl"
 STEP = re.compile(r"step-(\d{8})")
 PATIENCE = 3.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
-from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
@@ -15,6 +14,7 @@ from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model.blocks import is_in_blocks, unpacked
 from lispgpt.language.model.layers import place_of
 from lispgpt.language.model.narrow import U8, is_bytes, numbers_of
+from lispgpt.language.model.norms import warn_of_zeros
 from lispgpt.language.model.table import BATCH, Building, Model, Place, WholeTexts, Written
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -214,7 +214,7 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         held.value = shapes.insert(evaluator, value, held.value, offsets, sizes, form)
     held.updated = True
     if isinstance(held, Weight):
-        _warn_of_zeros(evaluator, held)
+        warn_of_zeros(evaluator, held)
     return value
 
 
@@ -345,36 +345,6 @@ def _multiplied(evaluator: Evaluator, form: Form, x: Any) -> Any:
     if now is not None:
         now.multiplied = x
     return x
-
-
-@builtin("norm-weight", 1, 1)
-def _norm_weight(evaluator: Evaluator, form: Form, weight: Any) -> Any:
-    """`(norm-weight w)`: w, which a norm multiplies by; where it is a weight of the program, or a layer's part of one,
-    training warns of one that begins as zeros."""
-    model = evaluator.states.of(Model)
-    own = (each for each in model.weights.values() if each.value is not None and _is_of(weight, each.value))
-    model.norms.update(each.name for each in own)
-    return weight
-
-
-def _is_of(value: Any, whole: ir.Value) -> bool:
-    """Whether a value is another one, or a slice of it."""
-    if not isinstance(value, ir.Value):
-        return False
-    if value == whole:
-        return True
-    owner = value.owner
-    slices = not isinstance(owner, ir.Block) and owner.operation.name == "tensor.extract_slice"
-    return slices and owner.operation.operands[0] == whole
-
-
-def _warn_of_zeros(evaluator: Evaluator, weight: Weight) -> None:
-    """Of a norm's weight that begins as zeros, since the program says nothing: such layers learn nothing for long."""
-    if weight.name in evaluator.states.of(Model).norms and weight.initial is None:
-        said = f"({weight.name} [{' '.join(map(str, weight.shape[weight.stacked :]))}] {{:init 1}})"
-        message = f"a norm multiplies by {weight.name}, which begins as zeros where it is trained from nothing: {said}"
-        if not any(message == known.message for known in evaluator.site.warnings):
-            evaluator.site.warnings.append(UserError(message, weight.form.span))
 
 
 @builtin("last-multiplied", 1, 1)

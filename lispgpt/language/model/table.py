@@ -146,8 +146,8 @@ class Building:
 @dataclass(eq=False)
 class Model:
     """overrides win over the checkpoint's config, which wins over the program's own.  devices: how many share the
-    batch.  adapted: of weights by their names, what is made of products with them (see `adapting`).  norms: the weights that norms
-    multiply by."""
+    batch.  adapted: of weights by their names, what is made of products with them (see `adapting`).  norms: the weights
+    that norms multiply by."""
 
     overrides: dict[str, Any] = field(default_factory=dict)
     checkpoint: dict[str, Any] = field(default_factory=dict)
