@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +45,9 @@ class Zeros(NoWeights):
 
 artifact = load_artifact(Path(sys.argv[1]))
 with Session(artifact, CpuDevice(1), Zeros()) as session:
-    session.run("logits", [[3]], [[0]])
+    runs, tokens = map(int, sys.argv[2:])
+    for _ in range(runs):
+        session.run("logits", [[3] * tokens], [list(range(tokens))])
 """
 
 
@@ -95,10 +99,65 @@ def test_gdb_stops_at_a_line_of_the_program(on_cpu: Artifact, tmp_path: Path) ->
     place = f"{PROGRAM.name}:{line_of('(attention qkv')}"
     orders = ["set debuginfod enabled off", "set breakpoint pending on", f"break {place}", "run", "info line", "bt 1"]
     words = [word for order in orders for word in ("-ex", order)]
-    command = ["gdb", "-batch", "-nx", *words, "--args", sys.executable, "run.py", "a.lgpt"]
+    command = ["gdb", "-batch", "-nx", *words, "--args", sys.executable, "run.py", "a.lgpt", "1", "1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert re.search(rf"hit Breakpoint 1.*, attention\S* \(.*\) at .*{place}", done.stdout), done.stdout + done.stderr
     assert "(attention qkv" in done.stdout.partition("hit Breakpoint")[2]
+
+
+def _perf_works() -> bool:
+    perf = shutil.which("perf")
+    command = [perf or "", "stat", "-e", "cpu-clock", "true"]
+    return perf is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _perf_works(), reason="perf is not installed, or not allowed to count")
+def test_perfs_samples_are_of_the_programs_lines(tmp_path: Path) -> None:
+    """Of the samples in an artifact's code, each has a line; by line they add up to all of them."""
+    sizes = [{"batch": 1, "positions": 32}]
+    artifact = compile_model(PROGRAM, entries=("logits",), sizes=sizes, **(SIZES | {"width": 256, "context": 32}))
+    artifact.save(tmp_path / "a.lgpt")
+    (tmp_path / "run.py").write_text(RUNS)
+    record = ["perf", "record", "-e", "cpu-clock", "-F", "4000", "-o", "perf.data", sys.executable, "run.py"]
+    subprocess.run([*record, "a.lgpt", "600", "32"], cwd=tmp_path, capture_output=True, timeout=120, check=True)
+    script = ["perf", "script", "-i", "perf.data", "--show-mmap-events", "-F", "comm,tid,event,ip,dso"]
+    said = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True).stdout
+    mapped = r"PERF_RECORD_MMAP2 .*\[(0x\w+)\((0x\w+)\) @ (\w+) .* r-xp (\S+\.so)$"
+    places = [(int(m[1], 16), int(m[2], 16), int(m[3], 16), m[4]) for m in re.finditer(mapped, said, re.MULTILINE)]
+    counts: Counter[int] = Counter()
+    addresses = [int(m[1], 16) for m in re.finditer(r"cpu-clock\S*:\s+([0-9a-f]+) \(", said)]
+    table, load = _line_table(artifact.code)
+    (own,) = {name for *_, name in places if Path(name).name.startswith("tmp")}
+    for address in addresses:
+        for start, size, offset, name in places:
+            if name == own and start <= address < start + size:
+                counts[_line_at(table, address - start + offset + load)] += 1
+    whole = sum(counts.values())
+    assert whole > 100, f"{whole} of {len(addresses)} samples are in kernels"
+    shares = {line: count / whole for line, count in counts.items()}
+    assert abs(sum(shares.values()) - 1) < 1e-9
+    assert sum(share for line, share in shares.items() if line) > 0.97, shares
+    busiest = PROGRAM.read_text().splitlines()[max(shares, key=shares.__getitem__) - 1]
+    assert re.search("linear|matmul|attention|layer-norm", busiest), (busiest, shares)
+
+
+def _line_table(code: bytes) -> tuple[list[tuple[int, int]], int]:
+    """(address, line) of each row of an object's line table, in order; what addresses are above offsets in the file."""
+    (piece,) = elf_files(code)
+    elf = ELFFile(io.BytesIO(piece))
+    rows = []
+    for unit in elf.get_dwarf_info().iter_CUs():
+        entries = elf.get_dwarf_info().line_program_for_CU(unit).get_entries()
+        states = [entry.state for entry in entries if entry.state is not None]
+        rows += [(state.address, 0 if state.end_sequence else state.line) for state in states]
+    (part,) = [p for p in elf.iter_segments() if p["p_type"] == "PT_LOAD" and p["p_flags"] & 1]
+    return sorted(rows), part["p_vaddr"] - part["p_offset"]
+
+
+def _line_at(table: list[tuple[int, int]], address: int) -> int:
+    """0 for what is of no line."""
+    row = bisect_right(table, (address, 1 << 30)) - 1
+    return table[row][1] if row >= 0 else 0
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "rocm:gfx1151"])
