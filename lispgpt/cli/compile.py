@@ -12,12 +12,12 @@ import click
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing, write_text
 from lispgpt.base.folders import cache_folder
-from lispgpt.cli.options import PATH, compile_options, config_settings, contained, observer_of, parse_shapes
+from lispgpt.cli.options import PATH, compile_options, contained, observer_of
+from lispgpt.cli.requested import requested
 from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.kernel_report import kernel_table
-from lispgpt.compiler.present import compiled_target
 from lispgpt.compiler.trust import remember
 from lispgpt.ir.mlir import new_context, without_op_classes
 from lispgpt.programs import launch
@@ -36,31 +36,18 @@ from lispgpt.programs import launch
 @contained
 def compile_(
     program: Path,
-    checkpoint: Path | None,
-    settings: tuple[str, ...],
-    context: int | None,
-    target: str,
-    precision: str,
-    pipeline: Path | None,
-    schedules: tuple[Path, ...],
-    batch: int | None,
-    shapes: tuple[str, ...],
     output: Path | None,
     stage: str,
     devices: int,
     shard_optimizer: bool,
     report: bool,
-    **watching: Any,
+    **options: Any,
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     without_op_classes()
-    found = find_given(program, checkpoint)
-    program, header = found.program, found.config
-    target, sizes = compiled_target(target), parse_shapes(shapes)
-    given = config_settings(settings, context)
-    request = Request(program, target, given, header, pipeline, batch or 1, sizes)
-    request = replace(request, schedules=schedules, devices=devices, shares_states=shard_optimizer, precision=precision)
-    observer = observer_of(watching, echo)
+    request = requested(find_given(program, options["checkpoint"]), options)
+    request = replace(request, devices=devices, shares_states=shard_optimizer)
+    observer = observer_of(options, echo)
     if stage != "artifact":
         text = emit(request, stage, observer)
         if output is None:
@@ -76,7 +63,7 @@ def compile_(
             _write_objects(launch.build(job_of(evaluated, request, observer)), request, output)
             return
         artifact = compile_program(evaluated, request, observer)
-    path = output or Path(program.stem + ".lgpt")
+    path = output or Path(request.program.stem + ".lgpt")
     artifact.save(path)
     remember(cache_folder(click.get_current_context().obj["environment"]), artifact)
     own = f" and {sum(map(len, artifact.objects)):,} for the chip itself" if artifact.objects else ""

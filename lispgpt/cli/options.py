@@ -42,7 +42,12 @@ DRAFT = click.option("--draft", type=PATH, help="A smaller model of the same tok
 
 def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what to compile and what to show on the way."""
-    options = [
+    return all_of([*program_options(), *watching_options()])(command)
+
+
+def program_options() -> list[Any]:
+    """The options that say what to compile; their values make a Request (see `requested`)."""
+    return [
         click.option("--checkpoint", type=PATH, help="A checkpoint; its header sets the program's config."),
         click.option(
             "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config."
@@ -76,9 +81,7 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions."
         ),
-        *watching_options(),
     ]
-    return all_of(options)(command)
 
 
 def watching_options() -> list[Any]:
