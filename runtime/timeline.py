@@ -30,12 +30,12 @@ MOST_EVENTS = 1_000_000
 @dataclass
 class Timeline:
     """path: where it is kept.  rank: this process's among those that share the work.  several: if there are others.
-    began: microseconds since 1970."""
+    devices: what sessions have opened in this process, each with tracks of its own.  began: microseconds since 1970."""
 
     path: Path
     rank: int = 0
     several: bool = False
-    device: str = ""
+    devices: list[str] = field(default_factory=list)
     began: float = field(default_factory=lambda: time.time() * 1e6)
     events: list[dict[str, Any]] = field(default_factory=list)
     _start: float = field(default_factory=time.perf_counter)
@@ -44,18 +44,21 @@ class Timeline:
         """Microseconds since the beginning."""
         return (time.perf_counter() - self._start) * 1e6
 
-    def note(self, track: str, name: str, begun: float, **about: Any) -> None:
-        """An event that began then and ends now."""
+    def note(self, number: int, track: str, name: str, begun: float, **about: Any) -> None:
+        """An event of the device of that number, which began then and ends now."""
         if len(self.events) < MOST_EVENTS:
             times = {"ts": round(begun, 3), "dur": round(self.now() - begun, 3)}
-            where = {"pid": self.rank, "tid": TRACKS.index(track)}
+            where = {"pid": self.rank, "tid": number * len(TRACKS) + TRACKS.index(track)}
             self.events.append({"name": name, "cat": track, "ph": "X", **times, **where, "args": about})
 
     def to_json(self) -> dict[str, Any]:
         """As Chrome's trace format has it, with what `lispgpt trace` needs to put several side by side."""
-        title = f"rank {self.rank}: {self.device}" if self.several else self.device
+        device = self.devices[0] if self.devices else ""
+        title = f"rank {self.rank}: {device}" if self.several else device
         about: list[dict[str, Any]] = [_named("process_name", self.rank, 0, title)]
-        about += [_named("thread_name", self.rank, number, track) for number, track in enumerate(TRACKS)]
+        for number in range(max(1, len(self.devices))):
+            names = [f"{track} of model {number + 1}" if number else track for track in TRACKS]
+            about += [_named("thread_name", self.rank, number * len(TRACKS) + i, name) for i, name in enumerate(names)]
         own = {"made by": "lispgpt", "rank": self.rank, "began": self.began}
         return {"traceEvents": [*about, *self.events], "displayTimeUnit": "ms", "otherData": own}
 
@@ -66,10 +69,11 @@ class Timeline:
 
     def watch(self, device: Device, engine: Engine | None) -> None:
         """Have a session's device and engine note what they do."""
-        _mix(device, RecordedDevice, self)
-        self.device = self.device or device.name
+        number = len(self.devices)
+        self.devices.append(device.name)
+        _mix(device, RecordedDevice, self, number)
         if engine is not None:
-            _mix(engine, RecordedEngine, self)
+            _mix(engine, RecordedEngine, self, number)
             self.rank, self.several = engine.rank, True
 
 
@@ -77,10 +81,11 @@ def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _mix(found: Any, recorded: type, timeline: Timeline) -> None:
+def _mix(found: Any, recorded: type, timeline: Timeline, number: int) -> None:
     """Make an object of its own class one that notes what it does."""
     if not isinstance(found, recorded):
-        found.__class__ = type(f"Recorded{type(found).__name__}", (recorded, type(found)), {"timeline": timeline})
+        own = {"timeline": timeline, "number": number}
+        found.__class__ = type(f"Recorded{type(found).__name__}", (recorded, type(found)), own)
 
 
 _recording: list[Timeline] = []
@@ -118,6 +123,9 @@ class RecordedDevice:
     """What is put before a device's own class: its calls, noted.  Entries run launch by launch."""
 
     timeline: Timeline
+    number: int
+    copies = False
+    """Whether it is copying now."""
     most_runs = 1
 
     def prepare(self, entry: Entry, buffers: Mapping[str, Any]) -> Any:
@@ -135,8 +143,8 @@ class RecordedDevice:
             launch(one)
             super().sync()  # type: ignore[misc]
             about = {"kernel": step.kernel, "forms": list(step.forms), "grid": list(step.grid)}
-            self.timeline.note(LAUNCHES, step.label, started, **about)
-        self.timeline.note(HOST, executable.entry.label, begun)
+            self.timeline.note(self.number, LAUNCHES, step.label, started, **about)
+        self.timeline.note(self.number, HOST, executable.entry.label, begun)
 
     def close(self) -> None:
         super().close()  # type: ignore[misc]
@@ -148,36 +156,46 @@ class RecordedDevice:
         return lambda: array
 
     def copy_in(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
-        begun = self.timeline.now()
-        super().copy_in(buffer, array, offset)  # type: ignore[misc]
-        self.timeline.note(COPIES, "to the device", begun, bytes=array.nbytes)
+        with self._copying("to the device", array.nbytes):
+            super().copy_in(buffer, array, offset)  # type: ignore[misc]
 
     def copy_in_together(self, filled: Sequence[tuple[Any, np.ndarray]]) -> None:
         for buffer, array in filled:
             self.copy_in(buffer, array)
 
     def copy_out(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
-        begun = self.timeline.now()
-        super().copy_out(buffer, array, offset)  # type: ignore[misc]
-        self.timeline.note(COPIES, "from the device", begun, bytes=array.nbytes)
+        with self._copying("from the device", array.nbytes):
+            super().copy_out(buffer, array, offset)  # type: ignore[misc]
 
     def copy(self, source: Any, target: Any, nbytes: int, source_offset: int = 0, target_offset: int = 0) -> None:
-        begun = self.timeline.now()
-        super().copy(source, target, nbytes, source_offset, target_offset)  # type: ignore[misc]
-        super().sync()  # type: ignore[misc]
-        self.timeline.note(COPIES, "within the device", begun, bytes=nbytes)
+        with self._copying("within the device", nbytes):
+            super().copy(source, target, nbytes, source_offset, target_offset)  # type: ignore[misc]
+            super().sync()  # type: ignore[misc]
 
     def copy_pieces(self, source: Any, target: Any, pieces: Pieces) -> None:
-        begun = self.timeline.now()
-        super().copy_pieces(source, target, pieces)  # type: ignore[misc]
-        super().sync()  # type: ignore[misc]
-        self.timeline.note(COPIES, "within the device", begun, bytes=pieces.nbytes * len(list(pieces.each())))
+        with self._copying("within the device", pieces.nbytes * len(list(pieces.each()))):
+            super().copy_pieces(source, target, pieces)  # type: ignore[misc]
+            super().sync()  # type: ignore[misc]
+
+    @contextmanager
+    def _copying(self, name: str, nbytes: int) -> Iterator[None]:
+        """Note a copy; those that it is made of are part of it."""
+        if self.copies:
+            yield
+            return
+        begun, self.copies = self.timeline.now(), True
+        try:
+            yield
+        finally:
+            self.copies = False
+        self.timeline.note(self.number, COPIES, name, begun, bytes=nbytes)
 
 
 class RecordedEngine:
     """What is put before an engine's own class: its steps, each noted from its start to the end of its wait."""
 
     timeline: Timeline
+    number: int
 
     def prepare(self, step: Collective, buffers: Mapping[str, Any]) -> Any:
         return step, super().prepare(step, buffers)  # type: ignore[misc]
@@ -190,4 +208,4 @@ class RecordedEngine:
         step, started, own = begun
         super().wait(own)  # type: ignore[misc]
         self.settle()  # type: ignore[attr-defined]
-        self.timeline.note(EXCHANGES, step.label, started, bytes=sum(a.nbytes for a in step.arguments))
+        self.timeline.note(self.number, EXCHANGES, step.label, started, bytes=sum(a.nbytes for a in step.arguments))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import urllib.request
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from lispgpt.cli.main import main
+from lispgpt.runtime.timeline import Timeline
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -112,6 +115,39 @@ def test_processes_stand_side_by_side_as_their_clocks_say(place: Path, tmp_path:
             assert [b["ts"] - a["ts"] for a, b in zip(events, others, strict=True)] == pytest.approx(
                 [5e6] * len(events)
             )
+
+
+def test_a_server_says_when_what_ran(tmp_path: Path) -> None:
+    """Its models' launches, from the first request until it is asked to end."""
+    environment = os.environ | {"LISPGPT_CACHE": str(tmp_path / "cache")}
+    serve = [sys.executable, "-m", "lispgpt", "serve", str(EXAMPLES / "models" / "austen"), "--port", "0"]
+    more = ["--places", "2", "--context", "64", "--timeline", str(tmp_path / "timeline.json")]
+    with subprocess.Popen([*serve, *more], env=environment, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        try:
+            said = next((line for line in running.stderr if "serving at" in line), "")
+            request = urllib.request.Request(
+                f"{said.split()[-1]}/v1/completions",
+                json.dumps({"model": "austen", "prompt": "My dear", "max_tokens": 3}).encode(),
+                {"content-type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert json.loads(answer.read())["usage"]["completion_tokens"] == 3
+        finally:
+            running.send_signal(signal.SIGTERM)
+            running.communicate(timeout=60)
+    lispgpt("trace", tmp_path, "-o", tmp_path / "trace.json")
+    threads = check_format(json.loads((tmp_path / "trace.json").read_text()))
+    launches = [event for events in threads.values() for event in events if event["cat"] == "launches"]
+    assert len([event for event in launches if "@gpt2.lisp:" in event["name"]]) > 3
+
+
+def test_each_device_of_a_process_has_its_tracks(tmp_path: Path) -> None:
+    timeline = Timeline(tmp_path / "timeline.json", devices=["one", "two"])
+    for number in (0, 1):
+        timeline.note(number, "launches", "kernel", 0.0)
+    threads = check_format(timeline.to_json())
+    assert len(threads) == 2 and all(len(events) == 1 for events in threads.values())
 
 
 @pytest.mark.slow

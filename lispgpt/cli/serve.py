@@ -14,7 +14,9 @@ from lispgpt.chat.template import find_template
 from lispgpt.cli.chat import load_model, loading_options
 from lispgpt.cli.options import PATH, all_of, guarded
 from lispgpt.cli.terminal import say
+from lispgpt.cli.trace import TIMELINE_OPTION
 from lispgpt.compiler.folders import find_given
+from lispgpt.runtime.timeline import recording
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -31,6 +33,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option("--loaded", type=click.IntRange(1), default=4, show_default=True, help="Models in memory at once.")
 @click.option("--timeout", type=click.FloatRange(0.1), default=600.0, show_default=True, help="Seconds of a request.")
 @click.option("--grace", type=click.IntRange(0), default=30, show_default=True, help="Seconds to end in on SIGTERM.")
+@TIMELINE_OPTION
 @click.pass_context
 @partial(guarded, ends_itself=True)
 def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
@@ -63,8 +66,6 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     if len({**named, **beside}) < len(models) + len(adapters):
         raise UserError("two of the models have one name: give other folders")
     there = Models(named, options["loaded"], beside)
-    for name in list(named)[: options["loaded"]]:
-        there.end(there.begin(name))  # type: ignore[arg-type]
     key = options["api_key"] or ctx.obj["environment"].get("LISPGPT_API_KEY")
     hosts = (*LOCAL, options["host"]) if options["host"] in LOCAL else ()
     app = application(there, key, options["timeout"], hosts)
@@ -76,7 +77,10 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
         timeout_graceful_shutdown=options["grace"],
         server_header=False,
     )
-    _run(uvicorn.Server(config))
+    with recording(options["timeline"]):
+        for name in list(named)[: options["loaded"]]:
+            there.end(there.begin(name))  # type: ignore[arg-type]
+        _run(uvicorn.Server(config))
     return 0
 
 

@@ -32,7 +32,7 @@ TIMELINE_OPTION = click.option(
 @click.argument("timelines", nargs=-1, required=True, type=PATH)
 @click.option("-o", "output", type=PATH, default=Path("trace.json"), show_default=True, help="The file to write.")
 def trace(timelines: tuple[Path, ...], output: Path) -> None:
-    """Put TIMELINES, which --timeline of run and train has written, side by side in one file.
+    """Put TIMELINES, which --timeline of run, train and serve has written, side by side in one file.
 
     A folder stands for all time lines in it, such as a run's.  ui.perfetto.dev and chrome://tracing show the file: for
     each process when its launches, copies and exchanges ran, and what the host did with them.
