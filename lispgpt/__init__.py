@@ -1,7 +1,7 @@
 """A compiler for a tiny Lisp that describes language models, from S-expressions through MLIR to machine code.
 
 `compile`, `load`, `Model`, `Text` and `UserError` are those of `lispgpt.api`, `train` and `evaluate` those of
-`lispgpt.training`, which are imported when one is first asked for.
+`lispgpt.training`, `diff` that of `lispgpt.compiler`, which are imported when one is first asked for.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lispgpt.api import Artifact, Model, Text, UserError, compile, load
+    from lispgpt.compiler.difference import diff
     from lispgpt.training.evaluation import evaluate
     from lispgpt.training.runs import train
 
 __version__ = "0.1.0"
-__all__ = ["Artifact", "Model", "Text", "UserError", "__version__", "compile", "evaluate", "load", "train"]
+__all__ = ["Artifact", "Model", "Text", "UserError", "__version__", "compile", "diff", "evaluate", "load", "train"]
 
-_PLACES = {"train": "lispgpt.training.runs", "evaluate": "lispgpt.training.evaluation"}
+_PLACES = {
+    "diff": "lispgpt.compiler.difference",
+    "evaluate": "lispgpt.training.evaluation",
+    "train": "lispgpt.training.runs",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 
 import pytest
 
+import lispgpt
 from lispgpt.cli.main import main
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.plan.artifact import load_artifact
@@ -73,3 +75,17 @@ def test_what_cannot_be_compared_is_said(place: Path, tmp_path: Path, capfd: pyt
     assert "give two of a kind" in diff(capfd, place / "a.lgpt", place / "a" / "dumps", code=1)
     assert "there is no file" in diff(capfd, place / "none.mlir", place / "a.lgpt", code=1)
     assert "has no dumps" in diff(capfd, tmp_path, place / "a" / "dumps", code=1)
+
+
+def test_notebooks_show_a_difference(place: Path) -> None:
+    dumps = [place / name / "dumps" / "00-input.mlir" for name in ("a", "b")]
+    found = lispgpt.diff(*dumps)
+    page = found._repr_html_()
+    added = [line for line in found.lines if line.startswith("+")]
+    assert added and all(f'#16653420">{html.escape(line)}</div>' in page for line in added)
+    assert "<b>@@" not in page and page.count("<div") == page.count("</div>") and len(page) < 9000
+    assert not lispgpt.diff(dumps[0], dumps[0]) and "no difference" in lispgpt.diff(dumps[0], dumps[0])._repr_html_()
+    both = [load_artifact(place / f"{name}.lgpt") for name in ("a", "b")]
+    assert lispgpt.diff(*both).lines == lispgpt.diff(place / "a.lgpt", place / "b.lgpt").lines != ()
+    with pytest.raises(lispgpt.UserError, match="two of a kind"):
+        lispgpt.diff(both[0], place / "b.lgpt")
