@@ -51,7 +51,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "keep": (FROM_ONE, "How many checkpoints to keep."),
 }
 DATA = ("data", "val_data", "val_fraction", "tokenizer", "vocab_size")
-BEGINNING = (*DATA, "checkpoint", "preset", "settings", "schedule", "precision")
+BEGINNING = (*DATA, "checkpoint", "preset", "settings", "schedule", "precision", "lora")
 
 
 def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,6 +76,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--vocab-size", type=click.IntRange(1), help="Make a tokenizer of so many tokens of the data.")
 @click.option("--checkpoint", type=PATH, help="Weights to begin with, and their sizes.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="The sizes of a known model.")
+@click.option("--lora", metavar="rank=R,…", help="Train an adapter: rank=16,alpha=32,targets=q_proj+v_proj.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
 @click.option("--schedule", type=SCHEDULES, help="How the learning rate falls (--set schedule=…).")
 @step_options
@@ -94,7 +95,8 @@ def train(ctx: click.Context, program: Path | None, run: Path | None, resume: bo
     """Train PROGRAM on data, keeping all that is needed to go on in a folder.
 
     PROGRAM may be a model: a Hugging Face folder, a model of the hub, or a GGUF file of floats.  Its own program is
-    trained from its weights, and a folder's checkpoints are folders like it, which `lispgpt run RUN` runs.
+    trained from its weights, and a folder's checkpoints are folders like it, which `lispgpt run RUN` runs.  With --lora
+    an adapter of a folder is trained, in PEFT's format: `lispgpt run FOLDER --adapter RUN` adds the newest checkpoint.
 
     What stands behind PROGRAM or --data PATH is more data.
     Several devices take the parts of one batch: with --devices in processes that are started here, else in those that

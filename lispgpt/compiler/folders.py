@@ -19,6 +19,7 @@ from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import is_there
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
+from lispgpt.runtime.checkpoints.adapter import CONFIG as ADAPTER
 from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint
 from lispgpt.runtime.checkpoints.sealed import LATEST, RUN, run_without_steps
@@ -130,7 +131,7 @@ def find_given(
         path, weights = program_for(path), weights or path
     if not os.path.exists(path):
         raise UserError(f"there is no file {path}")
-    if weights is None and (path / LATEST).is_dir():
+    if weights is None and (path / LATEST).is_dir() and not is_there(newest / ADAPTER):
         path, weights = program_of_run(path), path
     _check_runs(path)
     artifact = load_artifact(path) if path.suffix == ".lgpt" or path.is_dir() else None
@@ -139,12 +140,12 @@ def find_given(
             raise UserError("an adapter is added to a model's weights, and none are given")
         return Given(path, artifact, None, None)
     names = artifact.folder if artifact else names_in(path) if is_model(weights) else None
-    added = None if adapter is None else Adapter(adapter)
+    added = None if adapter is None else Adapter(checkpoints.settled(adapter))
     found, more = open_for(weights, path, names, added), ""
     if adapters:
         if artifact is not None:
             raise UserError(f"{path} was compiled without adapters: give the model's folder")
-        found, more = _beside(found, weights, path, names, [Adapter(each) for each in adapters])
+        found, more = _beside(found, weights, path, names, [Adapter(checkpoints.settled(each)) for each in adapters])
     return Given(path, artifact, weights, found, more)
 
 
@@ -172,10 +173,10 @@ def program_of_run(folder: Path) -> Path:
 
 def _check_runs(path: Path) -> None:
     """UserError for what is neither a program nor an artifact, nor a model by itself."""
+    if is_there(checkpoints.settled(path) / ADAPTER) and not is_folder(checkpoints.settled(path)):
+        raise UserError(f"{path} is an adapter, which changes another model: give that, and --adapter {path}")
     if (path / LATEST).is_dir():
         raise UserError(f"{path} is the folder of a run: give the program that was trained, and --checkpoint {path}")
-    if (path / "adapter_config.json").is_file() and not is_folder(path):
-        raise UserError(f"{path} is an adapter, which changes another model: give that, and --adapter {path}")
     if said := run_without_steps(path):
         raise UserError(said)
     if path.is_dir() and not (path / MANIFEST).exists():

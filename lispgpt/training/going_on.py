@@ -22,12 +22,14 @@ from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.adapter_folder import AdapterFolder
 from lispgpt.runtime.checkpoints.initial import InitialWeights
 from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.checkpoints.sealed import RUN, sealed_facts
+from lispgpt.runtime.checkpoints.several_adapters import A, B
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
-from lispgpt.runtime.given_weights import completed, said_of
+from lispgpt.runtime.given_weights import Several, completed, said_of
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
@@ -37,6 +39,7 @@ from lispgpt.runtime.training.snapshot import SessionWeights, open_snapshot, rea
 from lispgpt.runtime.training.trainer import EVALUATE, Trainer, entries_of_steps
 from lispgpt.training.data import Shards
 from lispgpt.training.fine_tuning import PROGRAM
+from lispgpt.training.lora import Lora
 from lispgpt.training.prepare import FACTS, VERSION
 
 FIXED = {"batch", "length", "accumulate", "lr", "min_lr", "warmup", "clip", "weight_decay", "beta1", "beta2", "seed"}
@@ -115,7 +118,8 @@ class Run:
         options, devices = self.options, self.machine.devices
         if options.batch % devices:
             raise UserError(f"--batch is {options.batch}, which {devices} devices cannot share alike")
-        if self.last is None and self.facts["checkpoint"] is not None and (missing := self._given()[1]):
+        told = self.last is None and self.facts["checkpoint"] is not None and "lora" not in self.facts
+        if told and (missing := self._given()[1]):
             watcher.note(said_of(missing, Path(self.facts["checkpoint"])))
         watcher.note(f"compiling {self.request.program} for {self.request.target}")
         names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
@@ -198,9 +202,11 @@ class Run:
                 peers=peers,
             ).run()
 
-    def _like(self) -> LikeFolder | None:
-        """The model's folder that is fine-tuned, where the run's program is one for that."""
+    def _like(self) -> LikeFolder | AdapterFolder | None:
+        """How checkpoints are written for others, where the run's program fine-tunes a model's folder."""
         model = self.facts["checkpoint"]
+        if "lora" in self.facts:
+            return Lora.from_json(self.facts["lora"]).folder(Path(model))
         if model is None or self.request.program.name != PROGRAM or not is_folder(model):
             return None
         names = names_in(self.request.program)
@@ -215,7 +221,8 @@ class Run:
     def _beginning(self) -> Checkpoint:
         """The weights of the last step that was kept, or of step 0."""
         if self.last is not None:
-            return open_snapshot(self.last)
+            kept = open_snapshot(self.last)
+            return Several([self._given()[0], kept]) if "lora" in self.facts else kept
         if self.facts["checkpoint"] is not None:
             return self._given()[0]
         return InitialWeights(self.found.config, self.found.weights, self.found.initial, self.options.seed)
@@ -226,8 +233,14 @@ class Run:
         names = names_in(self.request.program)
         return completed(opened, self.found.weight_facts(), names, seed=self.options.seed)
 
+    @property
+    def _trained(self) -> list[tuple[str, tuple[int, ...], str, bool]]:
+        """The weights that checkpoints have: all, or those of the adapter that is trained."""
+        every = "lora" not in self.facts
+        return [weight for weight in self.found.weights if every or weight[0].endswith((A, B))]
+
     def _infos(self) -> dict[str, TensorInfo]:
-        return {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in self.found.weights}
+        return {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in self._trained}
 
     def _about(self, trainer: Trainer, batches: Batches) -> dict[str, Any]:
         """What `Watcher.begin` is told."""

@@ -27,6 +27,7 @@ from lispgpt.runtime.training.run_folder import TOKENS, RunFolder
 from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
 from lispgpt.training.data import Shards, copied, is_validation, sort_paths, train_tokenizer, vocabulary, write_shards
 from lispgpt.training.fine_tuning import PROGRAM, write_program
+from lispgpt.training.lora import Lora
 
 VERSION = 1
 
@@ -47,8 +48,9 @@ FACTS = Fields(
         "precision": Kind(" or ".join(PRECISIONS), lambda value: value in PRECISIONS),
         "options": OBJECT,
         "data": OBJECT,
+        "lora": OBJECT,
     },
-    frozenset({"precision"}),
+    frozenset({"precision", "lora"}),
 )
 """What run.json has."""
 
@@ -62,7 +64,8 @@ class Beginning:
 
     data, validation: files and folders of text or of token shards.  tokenizer: a file; vocab_size: of one to make of
     the data.  checkpoint: weights to go on from; preset: the sizes of a known model.  settings: values of the program's
-    config.  fraction: of the tokens, to hold back where validation names no data.
+    config.  fraction: of the tokens, to hold back where validation names no data.  lora: an adapter to train in place
+    of the model's weights.
     """
 
     program: Path
@@ -76,6 +79,7 @@ class Beginning:
     settings: Mapping[str, Any] = field(default_factory=dict)
     target: str = "cpu"
     precision: str = EXACT
+    lora: Lora | None = None
 
 
 def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[[str], None]) -> None:
@@ -89,7 +93,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[
     _check_place(folder, given)
     folder.forget_steps()
     if model is not None:
-        given = replace(given, program=write_program(folder.path, model), checkpoint=model)
+        given = replace(given, program=write_program(folder.path, model, given.lora), checkpoint=model)
     shards, texts = sort_paths(given.data)
     more_shards, more_texts = sort_paths(given.validation)
     made = _tokenizer(folder, given, texts)
@@ -122,6 +126,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[
             "precision": given.precision,
             "options": asdict(options.resolved()),
             "data": data.to_json(folder.path.resolve()),
+            **({} if given.lora is None else {"lora": given.lora.to_json()}),
         }
     )
 
@@ -132,6 +137,8 @@ def _check_given(given: Beginning, model: Path | None) -> None:
         if model is not None and getattr(given, option) is not None:
             said = f"--{option.replace('_', '-')}"
             raise UserError(f"{model} is a model with weights and a tokenizer of its own: {said} is for programs")
+    if model is None and given.lora is not None:
+        raise UserError(f"--lora trains an adapter of a model's folder, and {given.program} is none")
     if model is None and is_there(given.program / RUN):
         raise UserError(
             f"{given.program} is a run's folder: `lispgpt train --run {given.program} --resume` goes on with it, and "

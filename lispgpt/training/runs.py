@@ -21,6 +21,7 @@ from lispgpt.runtime.training.trainer import Trainer
 from lispgpt.training.data import paths_of
 from lispgpt.training.devices import on_devices
 from lispgpt.training.going_on import Machine, Run
+from lispgpt.training.lora import Lora
 from lispgpt.training.prepare import Beginning, begin
 
 
@@ -39,6 +40,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     target: str | None = None,
     precision: str = EXACT,
+    lora: str | None = None,
     threads: int | None = None,
     cache: str | Path | bool | None = True,
     devices: int = 1,
@@ -61,7 +63,9 @@ def train(
     it is trained, from its weights, and a folder's checkpoints are folders like it.
     data: files and folders of text, or of token shards, one or several.  tokenizer: a file; vocab_size: of one to make
     of the data.  checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the
-    program's config.  precision: as for `lispgpt.compile`; of new runs.  cache: as for `lispgpt.load`.
+    program's config.  lora: an adapter of a folder to train in place of its weights, "rank=16,targets=q_proj+v_proj";
+    checkpoints are folders in PEFT's format.  precision: as for `lispgpt.compile`; of new runs.  cache: as for
+    `lispgpt.load`.
     options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes;
     in notebooks, after `%load_ext lispgpt`, there is a bar by default.
     devices: how many of this machine share the batch, each in a process of its own; the run is the same with any
@@ -98,6 +102,7 @@ def train(
             settings or {},
             target or "cpu",
             precision,
+            None if lora is None else Lora.parsed(lora),
         )
     elif not named(run).is_dir():
         raise UserError(f"there is no run at {run}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.checkpoints.adapter_folder import AdapterFolder
 from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Stream
@@ -94,7 +95,7 @@ class Loop:
         done: int = 0,
         history: Sequence[Mapping[str, Any]] = (),
         files: Sequence[Path] = (),
-        like: LikeFolder | None = None,
+        like: LikeFolder | AdapterFolder | None = None,
         peers: Peers | None = None,
     ) -> None:
         self._trainer, self._folder, self._weights, self._watcher = trainer, folder, weights, watcher

@@ -12,6 +12,7 @@ import numpy as np
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo, formats
+from lispgpt.runtime.checkpoints.adapter_folder import AdapterFolder
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor, UnmappedCheckpoint
 from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.checkpoints.numbers import converted, is_finite
@@ -86,7 +87,7 @@ def write_snapshot(
     session: Session,
     entries: Iterable[Entry],
     states: Mapping[str, np.ndarray],
-    like: LikeFolder | None = None,
+    like: LikeFolder | AdapterFolder | None = None,
 ) -> None:
     """Write everything that these entries change between runs, and the weights for others to read.
 
