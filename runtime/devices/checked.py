@@ -43,7 +43,7 @@ class CheckedCpuDevice(CpuDevice):
     def launch(self, executable: Any) -> None:
         entry, buffers = executable
         for number, step in enumerate(entry.launches):
-            self._check(step, f"step {number} of entry {entry.label} ({step.kernel})", entry, buffers)
+            self._check(step, f"step {number} of entry {entry.label} ({step.label})", entry, buffers)
             self.checked += 1
 
     def _check(self, launch: Launch, where: str, entry: Entry, buffers: Mapping[str, np.ndarray]) -> None:

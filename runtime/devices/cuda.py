@@ -254,7 +254,7 @@ class CudaDevice(GpuDevice):
     def _resident(self, launch: Launch, cluster: int) -> int:
         if cluster == 1:
             return super()._resident(launch, cluster)
-        function, about = self._functions[launch.kernel], f"kernel {launch.kernel}"
+        function, about = self._functions[launch.kernel], f"kernel {launch.label}"
         return cluster * int(self._driver("OccupancyClusters", function, self._config(launch), about=about)[0])
 
     def _config(self, launch: Launch) -> Any:
@@ -274,7 +274,7 @@ class CudaDevice(GpuDevice):
         maps = [self._encoded(map_, addresses) for map_ in self._maps.get(launch.kernel, ())]
         kinds = [*(ctypes.c_void_p for _ in addresses), *(None for _ in maps)]
         parameters = ((*addresses, *maps), tuple(kinds))
-        function, about = self._functions[launch.kernel], f"kernel {launch.kernel}"
+        function, about = self._functions[launch.kernel], f"kernel {launch.label}"
         self._driver("LaunchKernelEx", config, function, parameters, about=about, hint=DOES_IT_FIT)
 
     def _encoded(self, map_: TensorMap, addresses: Sequence[int]) -> Any:

@@ -75,7 +75,7 @@ class GpuDevice:
 
     def _resident(self, launch: Launch, cluster: int) -> int:
         """How many blocks of a launch the GPU holds at once, in clusters of that size."""
-        function, threads, about = self._functions[launch.kernel], math.prod(launch.block), f"kernel {launch.kernel}"
+        function, threads, about = self._functions[launch.kernel], math.prod(launch.block), f"kernel {launch.label}"
         (blocks,) = self._driver("OccupancyBlocks", function, threads, launch.shared_bytes, about=about)
         return int(blocks) * int(self._driver("DeviceGetCores", self._device)[0])
 
@@ -89,7 +89,7 @@ class GpuDevice:
             return launch
         most = self._resident(launch, cluster) // cluster * cluster
         if not most:
-            raise UserError(f"{self.name} holds no block of kernel {launch.kernel}: compile for fewer threads a block")
+            raise UserError(f"{self.name} holds no block of kernel {launch.label}: compile for fewer threads a block")
         return replace(launch, grid=(min(launch.grid[0], most), 1, 1))
 
     def enter(self) -> None:

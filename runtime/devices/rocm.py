@@ -164,5 +164,5 @@ class HipDevice(GpuDevice):
         function, shape = self._functions[launch.kernel], (*launch.grid, *launch.block)
         self._driver(
             "LaunchKernel", function, *shape, launch.shared_bytes, self._stream, None, arguments,
-            about=f"kernel {launch.kernel}", hint=DOES_IT_FIT,
+            about=f"kernel {launch.label}", hint=DOES_IT_FIT,
         )  # fmt: skip

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,8 @@ RELATIVE64, PAGE, BEHIND = 13, 4096, 64
 """A relocation's type; of memory; bytes behind the code that a decoder may look at."""
 PRELOAD_PROLOGUE_BYTES = 256
 """Kernels whose arguments are preloaded begin with code for chips that cannot."""
+DWARF5 = 5
+"""From this version of line tables on, files are counted from 0."""
 WAVE32 = 0x400
 """Among a descriptor's properties."""
 
@@ -62,6 +67,7 @@ class CodeObject:
         self.image = whole[-whole.ctypes.data % PAGE :][: starts[-1]]
         self.base = int(self.image.ctypes.data)
         self.symbols: dict[str, tuple[int, int]] = {}
+        self._files = list(zip(files, starts, strict=False))
         for elf, start in zip(files, starts, strict=False):
             self._place(elf, start)
 
@@ -98,6 +104,27 @@ class CodeObject:
         """(address, bytes) of a kernel's code."""
         at, size = self.symbols[kernel]
         return self.base + at, size
+
+    def line_of(self, address: int) -> str:
+        """The line of the program that an instruction is of, as "gpt2.lisp:29"; "" where line tables do not say."""
+        row = bisect_right(self._lines, (address - self.base, "~")) - 1
+        return self._lines[row][1] if row >= 0 else ""
+
+    @cached_property
+    def _lines(self) -> list[tuple[int, str]]:
+        """(offset in the image, line) of each row of the line tables, in order."""
+        found = []
+        for elf, start in self._files:
+            units = elf.get_dwarf_info().iter_CUs() if elf.has_dwarf_info() else ()
+            for unit in units:
+                table = elf.get_dwarf_info().line_program_for_CU(unit)
+                names = [entry.name.decode(errors="replace") for entry in table["file_entry"]]
+                first = 0 if table["version"] >= DWARF5 else 1
+                for row in (entry.state for entry in table.get_entries() if entry.state is not None):
+                    known = row.line and not row.end_sequence
+                    file = PurePath(names[row.file - first]).name if known else ""
+                    found.append((start + row.address, f"{file}:{row.line}" if known else ""))
+        return sorted(found)
 
     def instruction(self, address: int) -> Instruction:
         at = address - self.base

@@ -185,12 +185,17 @@ class Machine:
                 hazards.check(step)
                 step.run(waves)
             except (KernelFault, NotModelled) as error:
-                raise type(error)(f"{kernel}+{offset:#x}: {step.instruction.text()}: {error}") from error
+                raise type(error)(f"{self._place(kernel, offset)}: {step.instruction.text()}: {error}") from error
             if not self.beside and self.watched is not None and self.watched.shadow.fault is not None:
-                self.beside = f"{kernel}+{offset:#x}: {step.instruction.text()}"
+                self.beside = f"{self._place(kernel, offset)}: {step.instruction.text()}"
             if tracer is not None:
                 tracer(step, waves, offset)
             offset += step.instruction.nbytes
+
+    def _place(self, kernel: str, offset: int) -> str:
+        """Where an instruction is, for messages: in the kernel, and in the program."""
+        line = self.code.line_of(self.code.size_of(kernel)[0] + offset)
+        return f"{kernel}+{offset:#x}{f' ({line})' if line else ''}"
 
     def counts(self) -> Counter[str]:
         """How often each instruction ran so far, once for each wave."""
