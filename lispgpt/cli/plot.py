@@ -15,7 +15,12 @@ from lispgpt.cli.terminal import say
 from lispgpt.runtime.training.run_folder import read_metrics
 
 FORMATS = (".png", ".svg", ".pdf")
-SHOWN = {"loss": "loss", "grad_norm": "norm of the gradient", "lr": "learning rate", "tokens_per_s": "tokens/s"}
+SHOWN = {
+    "loss": "loss",
+    "grad_norm": "norm of the gradient",
+    "lr": "learning rate",
+    "tokens_per_s": "tokens, or rows of arrays, a second",
+}
 SMOOTHED = 200
 """Points of a curve at which its mean over the steps around is drawn, where it has more steps than that."""
 
@@ -46,6 +51,8 @@ def draw(curves: dict[str, list[dict[str, Any]]]) -> Any:
         for number, (run, records) in enumerate(curves.items()):
             color = f"C{number % 10}"
             steps, values = _points(records, name)
+            if name == "tokens_per_s" and not steps:
+                steps, values = _points(records, "rows_per_s")
             dense = name in ("loss", "grad_norm", "tokens_per_s") and len(steps) > 2 * SMOOTHED
             field.plot(steps, values, color=color, label=None if dense else run, alpha=0.25 if dense else 1.0)
             if dense:

@@ -39,28 +39,31 @@ class StepLines:
     def begin(self, facts: Mapping[str, Any]) -> str:
         """What is said of the run, as `Watcher.begin` is told of it."""
         self._about = facts
+        sequences = "sequences" if facts["unit"] == "tokens" else "rows"
+        epoch = f", an epoch of {facts['windows']:,} {sequences}" if facts["windows"] else ""
         done = f", going on after step {facts['done']}" if facts["done"] else ""
         return (
             f"training {facts['parameters']:,} parameters on {facts['device']}: {facts['steps']:,} steps of "
-            f"{facts['tokens']:,} tokens, an epoch of {facts['windows']:,} sequences{done}"
+            f"{facts['amount']:,} {facts['unit']}{epoch}{done}"
         )
 
     def step(self, record: Mapping[str, Any]) -> str:
         """What is said of a step."""
-        self._paces.append(float(record["tokens_per_s"]))
+        unit, amount = self._about["unit"], self._about["amount"]
+        self._paces.append(float(record[f"{unit}_per_s"]))
         if "val_loss" in record:
-            self._validation = (
-                f"  val {record['val_loss']:.4f} (perplexity {record['perplexity']:.1f}, "
-                f"{record['accuracy']:.1%} right)"
-            )
+            more = [f"perplexity {record['perplexity']:.1f}"] if "perplexity" in record else []
+            right = next((record[name] for name in ("accuracy", "val_accuracy") if name in record), None)
+            more += [] if right is None else [f"{right:.1%} right"]
+            self._validation = f"  val {record['val_loss']:.4f}" + (f" ({', '.join(more)})" if more else "")
         pace = len(self._paces) / sum(1 / max(value, 1e-9) for value in self._paces)
         parts = [f"step {record['step']}/{self.steps}", f"loss {record['loss']:.4f}{self._validation}"]
         parts += [f"{name.replace('_', ' ')} {record[name]:.3g}" for name in ("grad_norm", "lr") if name in record]
-        parts.append(f"{pace:,.0f} tokens/s")
-        floor, tokens = self._about["floor_s"], self._about["tokens"]
+        parts.append(f"{pace:,.0f} {unit}/s")
+        floor = self._about["floor_s"]
         if floor:
-            parts.append(f"{floor * pace / tokens:.0%} of the floor")
-        left = (self.steps - record["step"]) * tokens / pace
+            parts.append(f"{floor * pace / amount:.0%} of the floor")
+        left = (self.steps - record["step"]) * amount / pace
         return "  ".join([*parts, f"{int(left) // 60}:{int(left) % 60:02} left"])
 
 

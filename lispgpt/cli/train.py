@@ -69,7 +69,9 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("more_data", type=PATH, nargs=-1, metavar="[DATA]...")
 @click.option("--run", type=PATH, help="The run's folder: a new one, or that to go on in.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder; needs nothing else.")
-@click.option("--data", type=PATH, multiple=True, help="Text, JSON lines, token shards, or folders.  Repeatable.")
+@click.option(
+    "--data", type=PATH, multiple=True, help="Text, JSON lines, token shards, folders; .npz; script.py:batches."
+)
 @click.option("--val-data", type=PATH, multiple=True, help="Data to validate with.  Repeatable.")
 @click.option("--val-fraction", type=float, help="Of --data, to validate with.  [default: 0.05]")
 @click.option("--tokenizer", type=PATH, help="A tokenizer file.")

@@ -81,7 +81,9 @@ def wanted(request: Request) -> Wanted:
     enough = next((size for size in chunks if size >= request.longest > 0), chunks[-1])
     rows = [(1, size) for size in chunks if size <= enough]
     rows += [] if request.batch == 1 else [(request.batch, 1)]
-    return Wanted(rows, request.sizes, request.entries, request.unneeded, request.unsized, request.inputs)
+    return Wanted(
+        rows, request.sizes, request.entries, request.unneeded, request.unsized, request.inputs, arrays=request.arrays
+    )
 
 
 DIVIDES, SHARES = "shard-batch", "shard-states"

@@ -27,9 +27,9 @@ class Request:
 
     overrides: config values that the user sets.  checkpoint_config: from a checkpoint's header.  batch: sequences in a
     decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unneeded,
-    unsized, inputs: which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.  devices:
-    how many share the batch of each entry that has one; shares_states: whether each of them keeps a part of the states
-    only.
+    unsized, inputs, arrays: which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.
+    devices: how many share the batch of each entry that has one; shares_states: whether each of them keeps a part
+    of the states only.
     precision: "fast" has products with short weights read activations in BF16; "exact" leaves it to the pipeline.
     room: bytes of memory where the entries are to run, if that is known; no code is made of what does not fit there.
     schedules: files of schedules of the user's own, which come before the library's.
@@ -51,6 +51,7 @@ class Request:
     unneeded: Sequence[str] = ()
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    arrays: Mapping[str, Sequence[int]] = field(default_factory=dict)
     devices: int = 1
     shares_states: bool = False
     precision: str = EXACT

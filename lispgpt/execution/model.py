@@ -227,15 +227,19 @@ class Model:
         generating: bool = False,
         devices: int = 1,
         shares_states: bool = False,
+        arrays: Mapping[str, Sequence[int]] | None = None,
     ) -> list[Artifact]:
         """Entries of a program, compiled for these sizes of their free dimensions, for `add`.
+
+        arrays: instead, the shapes of what their inputs of such names are given.
 
         generating: also those that text is generated with.  devices: how many share the batch, and, with shares_states,
         the states.
         """
         assert self._request is not None
         shared = replace(self._request, devices=devices, shares_states=shares_states)
-        requests = [replace(shared, entries=tuple(entries), sizes=[dict(sizes)])]
+        said = {"sizes": [dict(sizes)]} if arrays is None else {"arrays": dict(arrays)}
+        requests = [replace(shared, entries=tuple(entries), **said)]  # type: ignore[arg-type]
         requests += [replace(self._request, unsized=True)] if generating else []
         return [artifact_of(request, self._observer, self._cache) for request in requests]
 

@@ -32,8 +32,8 @@ def _is_listed(value: Any) -> bool:
 
 
 _FILES = Kind("a list of files and their sizes", lambda v: isinstance(v, list) and all(map(_is_listed, v)))
-_SHARE = Kind("a number from 0 to below 1", lambda value: is_number(value) and 0 <= value < 1)
-LISTS = Fields({"training": _FILES, "validation": _FILES, "fraction": _SHARE})
+SHARE = Kind("a number from 0 to below 1", lambda value: is_number(value) and 0 <= value < 1)
+LISTS = Fields({"training": _FILES, "validation": _FILES, "fraction": SHARE})
 """What a run keeps of its shards."""
 
 

@@ -29,6 +29,8 @@ from lispgpt.runtime.checkpoints.sealed import RUN, sealed_facts
 from lispgpt.runtime.checkpoints.several_adapters import A, B
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
+from lispgpt.runtime.data.iterated import Iterated
+from lispgpt.runtime.data.rows import Rows
 from lispgpt.runtime.given_weights import Several, completed, said_of
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -36,7 +38,8 @@ from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
 from lispgpt.runtime.training.options import Options, spelled
 from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.runtime.training.snapshot import SessionWeights, open_snapshot, read_states
-from lispgpt.runtime.training.trainer import EVALUATE, Trainer, entries_of_steps
+from lispgpt.runtime.training.trainer import EVALUATE, BatchesOf, Trainer, entries_of_steps
+from lispgpt.training.arrays import ArrayData
 from lispgpt.training.data import Shards
 from lispgpt.training.fine_tuning import PROGRAM
 from lispgpt.training.lora import Lora
@@ -79,8 +82,8 @@ class Run:
     history: list[dict[str, Any]]
     request: Request
     found: Declared
-    training: Stream
-    validation: Stream | None
+    training: Stream | Rows | Iterated
+    validation: Stream | Rows | Iterated | None
 
     @staticmethod
     def read(folder: RunFolder, changes: Mapping[str, Any], machine: Machine, say: Callable[[str], None]) -> Run:
@@ -101,9 +104,9 @@ class Run:
         given = {"precision": facts.get("precision", EXACT)}
         request = Request(program, target, facts["settings"], facts["header"], **given)
         found = declared(request)
-        training, validation = Shards.from_json(facts["data"], folder.path).streams(options.length)
+        training, validation = _sources(facts["data"], folder.path, options)
         if options.eval_every and (validation is None or EVALUATE not in found.entries):
-            say(_why_none(found))
+            say(_why_none(found, training))
             validation = None
         last = folder.last_good(say)
         if changes and folder.leads:
@@ -124,8 +127,10 @@ class Run:
         watcher.note(f"compiling {self.request.program} for {self.request.target}")
         names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
         sizes = {"batch": options.batch, "length": options.length}
+        shapes = _shapes(self.training, options.batch)
         with self._model(self._beginning(), None) as model:
-            return model.compiled(names, sizes, options.sample_every > 0, devices, self.machine.shares_states)
+            shared = (devices, self.machine.shares_states)
+            return model.compiled(names, sizes, options.sample_every > 0, *shared, arrays=shapes)
 
     def go(
         self,
@@ -142,7 +147,7 @@ class Run:
         rank, world = (0, 1) if peers is None else (peers.place.rank, peers.place.size)
         with self._model(beginning, peers) as model:
             model.add(artifacts)
-            batches = Batches(self.training, options.batch // world, options.length, options.seed, rank, world)
+            batches = _batches(self.training, options, rank, world)
             trainer = Trainer(model.session, options, batches, rank, world)
             if self.last is not None:
                 read_states(self.last, model.session, trainer.entries, trainer.wholes)
@@ -242,14 +247,15 @@ class Run:
     def _infos(self) -> dict[str, TensorInfo]:
         return {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in self._trained}
 
-    def _about(self, trainer: Trainer, batches: Batches) -> dict[str, Any]:
+    def _about(self, trainer: Trainer, batches: BatchesOf) -> dict[str, Any]:
         """What `Watcher.begin` is told."""
         return {
             "device": _named(trainer.session, self.machine.devices),
             "parameters": sum(math.prod(info.shape) for info in self._infos().values()),
             "steps": self.options.steps,
             "done": self.done,
-            "tokens": self.options.tokens,
+            "amount": trainer.amount,
+            "unit": trainer.unit,
             "windows": batches.windows,
             "floor_s": trainer.floor_seconds(),
         }
@@ -294,10 +300,38 @@ def stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _why_none(found: Declared) -> str:
+def _sources(data: Any, folder: Path, options: Options) -> tuple[Any, Any]:
+    """What a run trains on and validates with."""
+    if isinstance(data, Mapping) and "arrays" in data:
+        return ArrayData.from_json(data, folder).sources(options.batch, options.seed)
+    return Shards.from_json(data, folder).streams(options.length)
+
+
+def _batches(training: Stream | Rows | Iterated, options: Options, rank: int, world: int) -> BatchesOf:
+    if isinstance(training, Stream):
+        return Batches(training, options.batch // world, options.length, options.seed, rank, world)
+    if isinstance(training, Rows):
+        return training.batches(options.batch // world, options.seed, rank, world)
+    return training.batches(rank, world)
+
+
+def _shapes(training: Stream | Rows | Iterated, batch: int) -> dict[str, tuple[int, ...]] | None:
+    """Of what the entries' inputs are given, where it is arrays."""
+    if isinstance(training, Stream):
+        return None
+    return training.shapes(batch) if isinstance(training, Rows) else training.shapes()
+
+
+def _why_none(found: Declared, training: Stream | Rows | Iterated) -> str:
     """Why nothing is validated."""
     if EVALUATE not in found.entries:
         return f"the program has no entry {EVALUATE!r}, so there is no validation"
+    if isinstance(training, Iterated):
+        return "a function's batches are not held back, so there is no validation (--val-data)"
+    if isinstance(training, Rows):
+        return (
+            "what is held back of the rows is less than a batch, so there is no validation (--val-fraction, --val-data)"
+        )
     return (
         "what is held back of the data is less than a sequence, so there is no validation (--val-fraction, --val-data)"
     )

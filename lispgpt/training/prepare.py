@@ -25,6 +25,7 @@ from lispgpt.runtime.gguf.header import is_gguf
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import TOKENS, RunFolder
 from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
+from lispgpt.training.arrays import ArrayData, are_arrays
 from lispgpt.training.data import Shards, copied, is_validation, sort_paths, train_tokenizer, vocabulary, write_shards
 from lispgpt.training.fine_tuning import PROGRAM, write_program
 from lispgpt.training.lora import Lora
@@ -62,15 +63,16 @@ PADDED = "padded-vocab"
 class Beginning:
     """What a run begins with.
 
-    data, validation: files and folders of text or of token shards.  tokenizer: a file; vocab_size: of one to make of
+    data, validation: files and folders of text or of token shards, or arrays (see `arrays`).
+    tokenizer: a file; vocab_size: of one to make of
     the data.  checkpoint: weights to go on from; preset: the sizes of a known model.  settings: values of the program's
     config.  fraction: of the tokens, to hold back where validation names no data.  lora: an adapter to train in place
     of the model's weights.
     """
 
     program: Path
-    data: Sequence[Path]
-    validation: Sequence[Path] = ()
+    data: Sequence[Path] | Mapping[str, Any]
+    validation: Sequence[Path] | Mapping[str, Any] = ()
     fraction: float = 0.05
     tokenizer: Path | None = None
     vocab_size: int | None = None
@@ -92,10 +94,13 @@ def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[
     _check_given(given, model)
     _check_place(folder, given)
     folder.forget_steps()
+    if are_arrays(given.data):
+        _begin_with_arrays(folder, given, model, options)
+        return
     if model is not None:
         given = replace(given, program=write_program(folder.path, model, given.lora), checkpoint=model)
-    shards, texts = sort_paths(given.data)
-    more_shards, more_texts = sort_paths(given.validation)
+    shards, texts = sort_paths([*given.data])
+    more_shards, more_texts = sort_paths([*given.validation])
     made = _tokenizer(folder, given, texts)
     if made is None and (texts or more_texts):
         raise UserError("text needs a tokenizer: give --tokenizer FILE, or --vocab-size N to make one of the text")
@@ -114,21 +119,40 @@ def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[
     data = Shards(_absolute(training), _absolute(held_out), given.fraction)
     data.check(vocab)
     _check_enough(data, options)
-    folder.begin(
-        {
-            "version": VERSION,
-            "program": str(given.program.resolve()),
-            "settings": dict(given.settings),
-            "header": header,
-            "checkpoint": None if given.checkpoint is None else str(given.checkpoint.resolve()),
-            "tokenizer": None if made is None else made.name,
-            "target": given.target,
-            "precision": given.precision,
-            "options": asdict(options.resolved()),
-            "data": data.to_json(folder.path.resolve()),
-            **({} if given.lora is None else {"lora": given.lora.to_json()}),
-        }
-    )
+    folder.begin(_facts(given, options, header, made, data.to_json(folder.path.resolve())))
+
+
+def _begin_with_arrays(folder: RunFolder, given: Beginning, model: Path | None, options: Options) -> None:
+    """The same for arrays, which need no tokenizer and no vocabulary."""
+    if model is not None:
+        raise UserError(f"{model} is a model of texts: arrays are for a program whose `training` takes them")
+    if given.tokenizer is not None or given.vocab_size is not None:
+        raise UserError("arrays need no tokenizer: leave out --tokenizer and --vocab-size")
+    header = {} if given.checkpoint is None else dict(open_weights(given.checkpoint, given.program).config)
+    found = declared(Request(given.program, "cpu", given.settings, header))
+    _check_entries(found, given, options)
+    data = ArrayData.of(given.data, given.validation, given.fraction, folder.path)
+    data.sources(options.batch, options.seed)
+    folder.begin(_facts(given, options, header, None, data.to_json(folder.path.resolve())))
+
+
+def _facts(
+    given: Beginning, options: Options, header: Mapping[str, Any], tokenizer: Path | None, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What run.json has."""
+    return {
+        "version": VERSION,
+        "program": str(given.program.resolve()),
+        "settings": dict(given.settings),
+        "header": dict(header),
+        "checkpoint": None if given.checkpoint is None else str(given.checkpoint.resolve()),
+        "tokenizer": None if tokenizer is None else tokenizer.name,
+        "target": given.target,
+        "precision": given.precision,
+        "options": asdict(options.resolved()),
+        "data": dict(data),
+        **({} if given.lora is None else {"lora": given.lora.to_json()}),
+    }
 
 
 def _check_given(given: Beginning, model: Path | None) -> None:
@@ -244,8 +268,8 @@ def _check_preset(found: Declared, given: Beginning, header: Mapping[str, Any]) 
         )
 
 
-def _check_fit(found: Declared, given: Beginning, options: Options, tokenizer: Path | None) -> int:
-    """The model's vocabulary; UserError where the program cannot be trained so, or its sizes do not fit the data's."""
+def _check_entries(found: Declared, given: Beginning, options: Options) -> None:
+    """UserError where the program cannot be trained so."""
     for name in entries_of_steps(options.accumulate):
         if name not in found.entries:
             known = f"it has {', '.join(found.entries)}" if found.entries else "it has no entry"
@@ -256,6 +280,11 @@ def _check_fit(found: Declared, given: Beginning, options: Options, tokenizer: P
         raise UserError(f"{given.program} has no entry {EVALUATE!r} to validate with")
     if options.sample_every and not found.generates:
         raise UserError(f"{given.program} has no `generate` form, which --sample-every needs; add (generate ENTRY)")
+
+
+def _check_fit(found: Declared, given: Beginning, options: Options, tokenizer: Path | None) -> int:
+    """The model's vocabulary; UserError where the program cannot be trained so, or its sizes do not fit the data's."""
+    _check_entries(found, given, options)
     vocab, context = found.config.get("vocab"), found.config.get("context")
     if not isinstance(vocab, int):
         raise UserError("to be trained, a program's config has to say its vocab: (config vocab N)")

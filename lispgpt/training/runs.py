@@ -29,9 +29,9 @@ def train(
     program: str | Path | None = None,
     *,
     run: str | Path,
-    data: str | Path | Sequence[str | Path] = (),
+    data: str | Path | Sequence[str | Path] | Mapping[str, Any] = (),
     resume: bool = False,
-    val_data: str | Path | Sequence[str | Path] = (),
+    val_data: str | Path | Sequence[str | Path] | Mapping[str, Any] = (),
     val_fraction: float = 0.05,
     tokenizer: str | Path | None = None,
     vocab_size: int | None = None,
@@ -61,7 +61,9 @@ def train(
 
     program: a program's file; or a Hugging Face folder or a GGUF file of floats, which is fine-tuned: the program for
     it is trained, from its weights, and a folder's checkpoints are folders like it.
-    data: files and folders of text, or of token shards, one or several.  tokenizer: a file; vocab_size: of one to make
+    data: files and folders of text, or of token shards, one or several; or arrays by the names of the inputs of what is
+    trained, of as many rows each: a dict, an .npz file, or "script.py:function", which yields dicts, each a batch.
+    tokenizer: a file; vocab_size: of one to make
     of the data.  checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the
     program's config.  lora: an adapter of a folder to train in place of its weights, "rank=16,targets=q_proj+v_proj";
     checkpoints are folders in PEFT's format.  precision: as for `lispgpt.compile`; of new runs.  cache: as for
@@ -92,8 +94,8 @@ def train(
             raise UserError("there is no program to train, and no run to go on with: give one, or resume=True")
         given = Beginning(
             hub.local(program),
-            paths_of(data),
-            paths_of(val_data),
+            data if isinstance(data, Mapping) else paths_of(data),
+            val_data if isinstance(val_data, Mapping) else paths_of(val_data),
             val_fraction,
             None if tokenizer is None else named(tokenizer),
             vocab_size,

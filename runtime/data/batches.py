@@ -13,6 +13,9 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.data.shards import Shard
 
+TOKENS, TARGETS = "tokens", "targets"
+"""What entries call them."""
+
 IGNORED = -1
 """A target that neither loss nor counts look at."""
 
@@ -76,6 +79,10 @@ class Batches:
             shift, order = self._order(epoch)
             rows[row] = self._stream.read(shift + int(order[place]) * self._length, self._length + 1)
         return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+
+    def inputs(self, number: int) -> dict[str, np.ndarray]:
+        """The same by the names of entries' inputs."""
+        return dict(zip((TOKENS, TARGETS), self.at(number), strict=True))
 
     def _order(self, epoch: int) -> tuple[int, np.ndarray]:
         """Where an epoch's first window begins, and the order of its windows."""

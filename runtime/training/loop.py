@@ -15,10 +15,12 @@ from lispgpt.runtime.checkpoints.adapter_folder import AdapterFolder
 from lispgpt.runtime.checkpoints.like_folder import LikeFolder
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Stream
+from lispgpt.runtime.data.iterated import Iterated
+from lispgpt.runtime.data.rows import Rows
 from lispgpt.runtime.training.last_step import LastStep
 from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.runtime.training.snapshot import SessionWeights, held_states, write_snapshot
-from lispgpt.runtime.training.trainer import Evaluation, Pace, Trainer, evaluate
+from lispgpt.runtime.training.trainer import Evaluation, Pace, Trainer, evaluate, evaluate_rows
 
 RECENT = 20
 """Losses that are looked at together."""
@@ -31,8 +33,9 @@ class Watcher(Protocol):
     """Who is told how a run goes."""
 
     def begin(self, facts: Mapping[str, Any]) -> None:
-        """The run as it starts: device, parameters, steps, done (steps), tokens (of a step), windows (of an epoch),
-        floor_s (the least seconds of a step, or None)."""
+        """The run as it starts: device, parameters, steps, done (steps), amount (of a step), unit (of that:
+        tokens, or rows of arrays), windows (of an epoch; 0 where nobody knows), floor_s (the least
+        seconds of a step, or None)."""
 
     def stepped(self, record: Mapping[str, Any]) -> None:
         """A line of the metrics."""
@@ -89,7 +92,7 @@ class Loop:
         weights: SessionWeights,
         watcher: Watcher,
         *,
-        validation: Stream | None = None,
+        validation: Stream | Rows | Iterated | None = None,
         sample: Callable[[], str] | None = None,
         stop: Callable[[], bool] = lambda: False,
         done: int = 0,
@@ -108,21 +111,21 @@ class Loop:
 
     def run(self) -> Outcome:
         """Take the steps that are left; UserError where the run diverges, which leaves the last good checkpoint."""
-        options, pace = self._trainer.options, Pace(self._trainer.options.tokens)
+        options, pace = self._trainer.options, Pace(self._trainer.amount)
         ends = LastStep(options.steps, self._stop, self._peers, int(self._trainer.runs_ahead))
         loss, evaluation, number = None, None, self._done
         while number < ends.number:
             number += 1
             ahead = self._trainer.runs_ahead and number < ends.look(number) and not self._due(number)
             found = self._trainer.step(number, ahead)
-            record: dict[str, Any] = {"step": number, **found, "tokens_per_s": round(pace.stepped(), 1)}
+            record: dict[str, Any] = {"step": number, **found}
+            record[f"{self._trainer.unit}_per_s"] = round(pace.stepped(), 1)
             loss = found["loss"]
             self._check(number, found)
             last = number == options.steps
             if self._validation is not None and (_due(number, options.eval_every) or (last and options.eval_every)):
                 evaluation = self._evaluate(self._validation)
-                record |= {"val_loss": evaluation.loss, "perplexity": evaluation.perplexity}
-                record |= {"accuracy": evaluation.accuracy}
+                record |= evaluation.record()
             if self._leads:
                 self._folder.record(record)
                 self._watcher.stepped(record)
@@ -141,9 +144,12 @@ class Loop:
         every += [options.eval_every] if self._validation is not None else []
         return number == options.steps or any(_due(number, n) for n in every)
 
-    def _evaluate(self, stream: Stream) -> Evaluation:
+    def _evaluate(self, stream: Stream | Rows | Iterated) -> Evaluation:
         options, place = self._trainer.options, None if self._peers is None else self._peers.place
         part = () if place is None else (place.rank, place.size)
+        if not isinstance(stream, Stream):
+            numbers = {"step": 0, "seed": options.seed}
+            return evaluate_rows(self._trainer.session, stream, options.batch, options.eval_batches, numbers, *part)
         return evaluate(self._trainer.session, stream, options.batch, options.length, options.eval_batches, *part)
 
     def _check(self, number: int, found: Mapping[str, float]) -> None:

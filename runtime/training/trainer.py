@@ -1,5 +1,7 @@
 """Training steps of a program: the entries that its library makes (`training` in training.lisp), run on batches.
 
+Beside texts, whose inputs these are, any arrays may be given, by the names of the entries' inputs.
+
     train        tokens, targets [batch length] i32 → loss; updates weights and states
     accumulate   tokens, targets → loss; adds gradients to states          and  apply   → updates weights from them
     evaluate     tokens, targets → loss, correct: the mean over targets from 0 on, and how many were most probable
@@ -14,23 +16,27 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.data.batches import IGNORED, Batches, Stream, sweep
+from lispgpt.runtime.data.batches import IGNORED, TARGETS, TOKENS, Batches, Stream, sweep
+from lispgpt.runtime.data.iterated import Iterated, IteratedPart
+from lispgpt.runtime.data.rows import Arrays, RowBatches, Rows
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Work
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.wholes import Wholes
+from lispgpt.runtime.weights import spelled_inputs
 
 TRAIN, ACCUMULATE, APPLY, EVALUATE = "train", "accumulate", "apply", "evaluate"
-TOKENS, TARGETS = "tokens", "targets"
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+BatchesOf: TypeAlias = Batches | RowBatches | IteratedPart
 Reads: TypeAlias = dict[str, Callable[[], np.ndarray]]
 SEED_STEP = 0x9E3779B1
 """Between the seeds of a step's micro-batches: 2**32 over the golden ratio."""
@@ -44,11 +50,20 @@ def entries_of_steps(accumulate: int) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Evaluation:
     """loss: the mean of -log of the probabilities of `targets` tokens.  correct: how many of them were the most
-    probable ones."""
+    probable ones.  more: means of what else the program measures of arrays, by name, of
+    which no target is known."""
 
     loss: float
     correct: int
     targets: int
+    more: Mapping[str, float] = field(default_factory=dict)
+
+    def record(self) -> dict[str, float]:
+        """What the metrics have of it."""
+        found = {"val_loss": self.loss}
+        if self.targets and not self.more:
+            found |= {"perplexity": self.perplexity, "accuracy": self.accuracy}
+        return found | {f"val_{name}": value for name, value in self.more.items()}
 
     @property
     def perplexity(self) -> float:
@@ -63,19 +78,30 @@ class Trainer:
     """A session that takes steps.  rank, world: which of so many processes this is, as `batches` has it: each takes its
     part of the options' batch."""
 
-    def __init__(self, session: Session, options: Options, batches: Batches, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, session: Session, options: Options, batches: BatchesOf, rank: int = 0, world: int = 1) -> None:
         self.session, self.options, self._batches = session, options, batches
         self.rank = rank
         self.wholes = Wholes(session, rank, world)
         self.batch = options.batch // world
-        self._entries = [_sized(session, name, self.batch, options.length) for name in self.names]
+        self.is_text = isinstance(batches, Batches)
+        self._next: tuple[int, Arrays] | None = None
+        shapes = {name: array.shape for name, array in self._batch(0).items()}
+        self._entries = [_fitting(session, name, shapes) for name in self.names]
         self._numbers = options.inputs()
         for entry in self._entries:
-            _check_ports(session, entry, self._numbers)
+            _check_ports(session, entry, self._numbers, shapes)
         self._sent: dict[str, Any] = {}
         self._begun: tuple[tuple[int, int], Reads] | None = None
         self._runs = 1 if options.accumulate == 1 else options.accumulate + 1
-        self._next: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
+
+    @property
+    def amount(self) -> int:
+        """Tokens of a step, or rows of arrays."""
+        return self.options.tokens if self.is_text else self.options.batch * self.options.accumulate
+
+    @property
+    def unit(self) -> str:
+        return "tokens" if self.is_text else "rows"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,8 +138,7 @@ class Trainer:
         """Start one run of a step's entries, a micro-batch or what comes behind them all, and reading its numbers."""
         entry, micro = self._entries[0], (number - 1) * self.options.accumulate + place
         if place < self.options.accumulate:
-            tokens, targets = self._batch(micro)
-            self._start(entry, number, self.options.seed + SEED_STEP * place, {TOKENS: tokens, TARGETS: targets})
+            self._start(entry, number, self.options.seed + SEED_STEP * place, self._batch(micro))
         else:
             entry = self._entries[-1]
             self._start(entry, number, self.options.seed, {})
@@ -150,15 +175,14 @@ class Trainer:
 
     def profiled(self) -> list[tuple[Entry, dict[str, Any]]]:
         """Each entry with inputs as a step gives them."""
-        tokens, targets = self._batch(0)
-        given = {TOKENS: tokens, TARGETS: targets}
+        given = self._batch(0)
         numbers = [self._inputs(entry, self.options.steps, self.options.seed) for entry in self._entries]
         return [
             (entry, known | {name: given[name] for name in given if name in entry.inputs})
             for entry, known in zip(self._entries, numbers, strict=True)
         ]
 
-    def _batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def _batch(self, number: int) -> Arrays:
         if self._next is None or self._next[0] != number:
             self._prefetch(number)
         assert self._next is not None
@@ -166,7 +190,7 @@ class Trainer:
 
     def _prefetch(self, number: int) -> None:
         """Have a micro-batch at hand, which the host reads while the device is at work."""
-        self._next = number, self._batches.at(number)
+        self._next = number, self._batches.inputs(number)
 
     def _inputs(self, entry: Entry, number: int, seed: int) -> dict[str, Any]:
         known = self._numbers | {"step": number, "seed": seed & 0x7FFFFFFF}
@@ -174,7 +198,7 @@ class Trainer:
 
     def _start(self, entry: Entry, number: int, seed: int, given: Mapping[str, np.ndarray]) -> None:
         """Run an entry; numbers that are there already are not sent again."""
-        changed: dict[str, Any] = dict(given)
+        changed: dict[str, Any] = {name: array for name, array in given.items() if name in entry.inputs}
         for name, value in self._inputs(entry, number, seed).items():
             place = entry.inputs[name]
             if self._sent.get(place) != value or entry.leaves(name):
@@ -190,8 +214,9 @@ def evaluate(
     rank, world: which of so many processes this is; each runs its part of every batch, and has the loss of all of it.
     """
     own = batch // world
-    entry = _sized(session, EVALUATE, own, length)
-    _check_ports(session, entry, {})
+    shapes = dict.fromkeys((TOKENS, TARGETS), (own, length))
+    entry = _fitting(session, EVALUATE, shapes)
+    _check_ports(session, entry, {}, shapes)
     wanted = [name for name in ("loss", "correct") if name in entry.results]
     losses, correct, count, waiting = [], 0.0, 0, deque[tuple[int, Reads]]()
     beside = _works_beside(session)
@@ -217,6 +242,40 @@ def evaluate(
     return Evaluation(math.fsum(losses) / count, round(correct), count)
 
 
+def evaluate_rows(
+    session: Session,
+    rows: Rows | Iterated,
+    batch: int,
+    most: int | None,
+    numbers: Mapping[str, float],
+    rank: int = 0,
+    world: int = 1,
+) -> Evaluation:
+    """The mean loss of whole batches of arrays, `most` of them at most, and the means of what else is measured.
+
+    numbers: what the entry may ask for by name.  UserError where there is no whole batch.
+    """
+    own, found, count = batch // world, dict[str, float](), 0
+    for given in rows.sweep(batch, most) if isinstance(rows, Rows) else rows.sweep(most):
+        part = {name: array[rank * own : (rank + 1) * own] for name, array in given.items()}
+        shapes = {name: array.shape for name, array in part.items()}
+        entry = _fitting(session, EVALUATE, shapes)
+        _check_ports(session, entry, numbers, shapes)
+        known = {name: numbers[name] for name in entry.inputs if name in numbers}
+        session.start(entry, known | {name: array for name, array in part.items() if name in entry.inputs})
+        for name, place in entry.results.items():
+            if math.prod(session.shape(place)) == 1:
+                found[name] = found.get(name, 0.0) + float(session.result(entry, name).item())
+        count += 1
+    if not count:
+        raise UserError(f"{rows.name} has not one whole batch of {batch} rows to evaluate")
+    correct = found.pop("correct", None)
+    means = {name.replace("-", "_"): value / count for name, value in found.items()}
+    if correct is not None:
+        means["accuracy"] = correct / (count * batch)
+    return Evaluation(means.pop("loss"), 0, 0, means)
+
+
 def _works_beside(session: Session) -> bool:
     """Whether a session's device, and what it does together with others, go on while the host does."""
     return session.device.asynchronous and (session.engine is None or session.engine.asynchronous)
@@ -228,23 +287,24 @@ def _reads(session: Session, entry: Entry, names: Sequence[str], ahead: bool) ->
     return {name: later(entry, name) for name in names}
 
 
-def _sized(session: Session, name: str, batch: int, length: int) -> Entry:
-    """The entry of that name whose tokens, where it takes any, are [batch length]."""
+def _fitting(session: Session, name: str, shapes: Shapes) -> Entry:
+    """The entry of that name whose inputs, those that it takes of these, have these shapes."""
     for entry in session.entries(name):
-        if TOKENS not in entry.inputs or session.shape(entry.inputs[TOKENS]) == (batch, length):
+        if all(session.shape(entry.inputs[key]) == shape for key, shape in shapes.items() if key in entry.inputs):
             return entry
-    raise UserError(f"the program has no entry {name!r} of tokens [{batch} {length}] (see `training` in training.lisp)")
+    said = spelled_inputs(shapes)
+    raise UserError(f"the program has no entry {name!r} of {said} (see `training` in training.lisp)")
 
 
-def _check_ports(session: Session, entry: Entry, numbers: Mapping[str, float]) -> None:
+def _check_ports(session: Session, entry: Entry, numbers: Mapping[str, float], shapes: Shapes) -> None:
     """UserError where an entry asks for what training does not give it, or does not give what training wants."""
-    known = {TOKENS, TARGETS, *numbers, *(("step", "seed") if numbers else ())}
+    known = {*shapes, *numbers, *(("step", "seed") if numbers else ())}
     for name, place in entry.inputs.items():
         if name not in known:
             raise UserError(f"the entry {entry.name!r} takes {name}, and training gives {', '.join(sorted(known))}")
-        if name in (TOKENS, TARGETS) and session.declared(place).dtype != "i32":
+        if name in (TOKENS, TARGETS) and set(shapes) <= {TOKENS, TARGETS} and session.declared(place).dtype != "i32":
             raise UserError(f"the entry {entry.name!r} takes {name} of {session.declared(place).dtype}, not i32")
-        if name not in (TOKENS, TARGETS) and session.shape(place) != ():
+        if name not in shapes and session.shape(place) != ():
             raise UserError(f"the entry {entry.name!r} takes {name} {list(session.shape(place))}, not one number: []")
     if "loss" not in entry.results and entry.name != APPLY:
         raise UserError(f"the entry {entry.name!r} gives {', '.join(entry.results)}, and no loss")

@@ -156,7 +156,15 @@ def progress(terminal: bool) -> str:
     """What is printed of 200 steps of a run."""
     text = StringIO()
     with Progress(Console(file=text, force_terminal=terminal, width=200)) as shown:
-        facts = {"device": "a chip", "parameters": 1234567, "steps": 200, "done": 0, "tokens": 64, "windows": 9}
+        facts = {
+            "device": "a chip",
+            "parameters": 1234567,
+            "steps": 200,
+            "done": 0,
+            "amount": 64,
+            "unit": "tokens",
+            "windows": 9,
+        }
         shown.begin({**facts, "floor_s": 64 / 4000})
         for step in range(1, 201):
             record = {"step": step, "loss": 3.25, "grad_norm": 0.5, "lr": 1e-3, "tokens_per_s": 1000.0}

@@ -45,7 +45,7 @@ def test_a_run_learns_and_writes_all_that_it_should(place: Path, tmp_path: Path)
     assert seen.steps_saved == [20, 40, 60, 80] and len(seen.samples) == 1
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000060", "step-00000080"]
     assert (run / "latest").resolve().name == "step-00000080"
-    assert seen.about["steps"] == 80 and seen.about["tokens"] == 32 and seen.about["floor_s"] is None
+    assert seen.about["steps"] == 80 and seen.about["amount"] == 32 and seen.about["floor_s"] is None
 
 
 def test_a_checkpoint_generates_and_is_evaluated_as_the_run_did(place: Path, tmp_path: Path) -> None:

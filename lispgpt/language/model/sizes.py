@@ -23,7 +23,9 @@ class Wanted:
     by dimension; each is for the entries whose free dimensions it has all of, in place of what their forms give.
     entries: the entries to compile; None for all but those in unneeded, of which a program need not have any.  unsized:
     whether entries that nobody gives sizes are left out, in place of an error.  inputs: the shapes of what an entry is
-    to be run on, which say its sizes, by entry and input.  trial: in place of all this, each entry that the program's
+    to be run on, which say its sizes, by entry and input.
+    arrays: the shapes of inputs, by their names, in all entries that have such.
+    trial: in place of all this, each entry that the program's
     own files have, once and small, to see whether it can be built; those that nobody gives sizes are left out.
     """
 
@@ -34,6 +36,7 @@ class Wanted:
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     trial: bool = False
+    arrays: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[Entry, dict[str, int]]]:
@@ -47,11 +50,12 @@ def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[En
     for entry in model.entries.values():
         if entry.name not in wanted.unneeded if wanted.entries is None else entry.name in wanted.entries:
             given = wanted.inputs.get(entry.name)
-            chosen = (
-                _of_entry(evaluator.site, model, entry, wanted)
-                if given is None
-                else [_of_inputs(evaluator, entry, given)]
-            )
+            if given is not None:
+                chosen = [_of_inputs(evaluator, entry, given)]
+            elif wanted.arrays:
+                chosen = [_of_arrays(evaluator, entry, wanted.arrays)]
+            else:
+                chosen = _of_entry(evaluator.site, model, entry, wanted)
             found += [(entry, sizes) for sizes in chosen]
     if not found and wanted.entries is None:
         for entry in model.entries.values():
@@ -71,6 +75,22 @@ def _of_inputs(evaluator: Evaluator, entry: Entry, given: Mapping[str, Sequence[
     for dimension in entry.dimensions:
         if dimension not in sizes:
             evaluator.site.fail(f"the inputs of {entry.name} do not say its {dimension}", entry.form)
+    return {dimension: sizes[dimension] for dimension in entry.dimensions}
+
+
+def _of_arrays(evaluator: Evaluator, entry: Entry, arrays: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes that arrays say, which are for an entry's inputs of their names; numbers are given otherwise."""
+    sizes: dict[str, int] = {}
+    for declared in entry.inputs:
+        name = declared.name.name
+        if name in arrays:
+            learn_sizes(evaluator, entry, declared, arrays[name], sizes, declared.name)
+        elif declared.sizes is None or declared.sizes:
+            there = ", ".join(arrays)
+            evaluator.site.fail(f"{entry.name} takes an array {name}, and the data has {there}", declared.name)
+    for dimension in entry.dimensions:
+        if dimension not in sizes:
+            evaluator.site.fail(f"the arrays for {entry.name} do not say its {dimension}", entry.form)
     return {dimension: sizes[dimension] for dimension in entry.dimensions}
 
 
