@@ -46,6 +46,7 @@
     (pass convert-vector-to-llvm)
     (pass convert-math-to-llvm)
     (pass convert-math-to-libm)
+    (pass convert-vector-to-llvm)     ; of what libm takes number by number
     (pass convert-index-to-llvm)
     (pass convert-arith-to-llvm)
     (pass convert-ub-to-llvm)
