@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,16 @@ class Subject:
         self.weights = random_weights(self.artifact, 0.15, self.seed)
         self.checked = Checked(made, self.weights, device, cache=self.cache)  # type: ignore[arg-type]
 
-    def check(self, artifact: Artifact, as_one: bool = False) -> Found:
-        """What a check finds where the compiler makes this artifact of the model; as_one: where a step is a launch."""
+    def check(
+        self, artifact: Artifact, as_one: bool = False, on_cpu: Callable[[Artifact], Artifact] = lambda made: made
+    ) -> Found:
+        """What a check finds where the compiler makes this artifact of the model; as_one: where a step is a launch;
+        on_cpu: what becomes of those for the CPU."""
 
         def made(request: Request, *more: Any) -> Artifact:
             here = request.target == self.target and not (as_one and request.apart)
-            return artifact if here else artifact_of(request, *more)
+            found = artifact if here else artifact_of(request, *more)
+            return on_cpu(found) if request.target == "cpu" else found
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(models, "artifact_of", made)
@@ -90,6 +94,7 @@ def check_found(subject: Subject) -> None:
     fault, about = subject.planted()
     found = subject.check(fault.artifact)
     assert found.wrong and found.wrong[0].launch.kernel == fault.kernel, about
+    assert found.cpu_right and found.exact is not None and found.exact > LOUD / 10, about
     said = subject.told(found)
     assert f"the first kernel that is wrong: {fault.kernel}@gpt2.lisp:" in said, f"{about}\n{said}"
     assert f"again: again --kernel {fault.kernel}" in said, said

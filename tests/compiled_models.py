@@ -50,6 +50,9 @@ class Weights:
         if DTYPES[dtype].block > 1:
             destination[:] = in_blocks_of(self.values[name], dtype)
             return
+        if dtype == "f64":
+            destination[:] = self.values[name]
+            return
         assert dtype == self.info(name).dtype
         destination[:] = self.view(name)
 

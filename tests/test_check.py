@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +14,17 @@ import pytest
 import seeded
 from changed_pipelines import changed_pipeline
 from checked_models import Subject, check_found, check_one_launch_found, counterparts_once
+from compiled_models import random_weights
 from gpu.chips import emulated_cuda_opener
 from test_cli import Call, assert_one_error, call, made
 
-from lispgpt.checking.check import Found, Part, compared
+from lispgpt.base.dtypes import BLOCK_DTYPES
+from lispgpt.checking.check import Checked, Found, Part, compared
+from lispgpt.checking.reference import Reference, why_not
 from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.request import Request
 from lispgpt.runtime.devices import cuda
+from lispgpt.runtime.plan.artifact import Artifact
 
 __all__ = ["call", "made"]
 
@@ -51,7 +57,77 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_a_device_that_is_right_is_said_to_be(subject: Subject) -> None:
     found = subject.check(subject.artifact)
     assert found.right and found.logits == 4 and found.worst < 1e-4
+    assert found.exact is not None and found.exact < 1e-4 and found.cpu is not None and found.cpu.worst < 1e-4
+    assert f"beside float64 {subject.target} is " in subject.told(found)
     assert "is right: a prompt of 2 tokens and 2 steps" in subject.told(found)
+
+
+def test_the_cpu_is_said_to_be_wrong_where_it_is_the_one(subject: Subject) -> None:
+    """Where its norms take shifts for gains, and gains for shifts."""
+    found = subject.check(subject.artifact, on_cpu=with_norms_changed)
+    assert found.device_right and not found.cpu_right and not found.right and not found.wrong
+    assert found.exact is not None and found.exact < 1e-4 and found.cpu is not None and found.cpu.worst > 1e-2
+    said = subject.told(found)
+    assert f"{subject.target} is right: a prompt of 2 tokens" in said and "logits as in float64" in said, said
+    assert "the CPU is wrong: logits: " in said, said
+
+
+def with_norms_changed(artifact: Artifact) -> Artifact:
+    """An artifact in which each launch that reads two weights of a size reads one in place of the other."""
+    kinds = {buffer.name: buffer.kind for buffer in artifact.plan.buffers}
+
+    def changed(step: Any) -> Any:
+        given = [a for a in getattr(step, "arguments", ()) if kinds[a.buffer] == "weight"]
+        for one, other in combinations(given, 2):
+            if one.nbytes == other.nbytes:
+                swapped = {one: other, other: one}
+                return replace(step, arguments=tuple(swapped.get(a, a) for a in step.arguments))
+        return step
+
+    entries = [replace(each, steps=tuple(map(changed, each.steps))) for each in artifact.plan.entries]
+    return replace(artifact, plan=replace(artifact.plan, entries=tuple(entries)))
+
+
+def test_where_both_are_wrong_alike(subject: Subject) -> None:
+    """As where the program's passes are, for all targets."""
+    found, rows = Found([]), seeded.rng().normal(size=(1, 7))
+    session: Any = SimpleNamespace(result=lambda *_: rows, artifact=SimpleNamespace(precision="exact"))
+    entry: Any = SimpleNamespace(results=["logits"])
+    right = Reference(rows, rows + 0.1)
+    assert compared(session, Part(entry, {}, (0,)), right, found) is None
+    found.cpu = right.of_cpu()
+    assert found.device_right and not found.right
+    said = subject.told(found)
+    assert f"the CPU is wrong, and {subject.target} as it is: " in said and "is right" not in said, said
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("weights", BLOCK_DTYPES)
+def test_blocks_of_few_bits_are_compared_with_float64(weights: str, tmp_path: Path) -> None:
+    """Whose scales are the bits of narrower floats."""
+    program = tmp_path / "small.lisp"
+    program.write_text(SMALL.replace("width 32", "width 256").replace("bf16", weights))
+    made = Request(program, "rocm:gfx1151", unsized=True)
+    given = random_weights(artifact_of(replace(made, target="cpu")), 0.5, seeded.fresh_seed())
+    checked = Checked(made, given, "emulated:gfx1151", threads=1)  # type: ignore[arg-type]
+    with checked.on_cpu() as cpu:
+        found = checked.reference([3, 1, 4], cpu)
+    off = found.of_cpu()
+    assert found.exact is not None and off is not None, found.unknown
+    assert 0 < off.worst < 1e-5 and not off.wrong
+
+
+def test_what_is_too_large_for_float64() -> None:
+    def of(kind: str, *shape: int) -> Any:
+        return SimpleNamespace(kind=kind, shape=shape, dtype="f32")
+
+    def artifact(*buffers: Any) -> Any:
+        return SimpleNamespace(plan=SimpleNamespace(buffers=buffers))
+
+    small = artifact(of("weight", 124, 1 << 20), of("state", 1 << 20), of("arena", 1 << 40))
+    assert why_not(small, 25) == ""
+    assert "1000 tokens would take minutes" in why_not(small, 1000)
+    assert "would take 2.5 GiB" in why_not(artifact(of("weight", 300, 1 << 20), of("state", 20, 1 << 20)), 1)
 
 
 @pytest.mark.parametrize("number", TIMES)
@@ -100,9 +176,10 @@ def test_each_sequence_of_a_batch_is_compared() -> None:
     session: Any = SimpleNamespace(result=lambda _, name: results[name], artifact=SimpleNamespace(precision="exact"))
     entry: Any = SimpleNamespace(results=results)
     part, found = Part(entry, {}, (2, 0)), Found([])
-    assert compared(session, part, wanted, found) is None and found.logits == 2
+    right = Reference(wanted)
+    assert compared(session, part, right, found) is None and found.logits == 2
     results["next"] = np.array([tokens[0], (tokens[1] + 1) % 7])
-    assert compared(session, part, wanted, found) is not None
+    assert compared(session, part, right, found) is not None
     results |= {"next": tokens, "logits": wanted[[2, 1]]}
-    parted = compared(session, part, wanted, found)
+    parted = compared(session, part, right, found)
     assert parted is not None and parted.difference is not None and parted.difference.first >= 7

@@ -10,14 +10,25 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.checking.difference import ALLOWED_LOGITS, Difference, difference
+from lispgpt.checking.reference import Reference, allowed_beside, why_not
 from lispgpt.checking.walk import FAULTS, Walk, Wrong
 from lispgpt.compiler.cache import Cache
-from lispgpt.compiler.compiled import counterpart_of
+from lispgpt.compiler.compiled import artifact_of, counterpart_of
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
-from lispgpt.runtime.decoding import GREEDY, Row, chunk_sizes, padded, runs_on, single, step_inputs, taking_in
+from lispgpt.runtime.decoding import (
+    ALL_LOGITS,
+    GREEDY,
+    Row,
+    chunk_sizes,
+    padded,
+    runs_on,
+    single,
+    step_inputs,
+    taking_in,
+)
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
@@ -54,16 +65,22 @@ class Parted:
 class Found:
     """What a check has found.
 
-    tokens: the text.  logits: how many rows of them were compared.  worst: how far off the worst number in these was,
-    beside the largest.  as_one: where a step that is one launch is wrong, and the same as launches is right or wrong by
-    itself.  parted: where launches part from the CPU.  wrong: launches that are wrong, the first first; compared: how
-    many were compared, of how many kernels.  drawn: tokens that the device chose in one go, where those are wrong.
-    together: whether launches are right one by one, and wrong as they run.
+    tokens: the text.  logits: how many rows of them were compared.  worst: how far off the worst number in these was
+    from the CPU's, beside the largest; alike: whether that is no more than is allowed.  cpu: how far off the CPU's are
+    from those in float64; exact: the same of the device's rows that were compared; None where there are none, for which
+    unknown says why.  as_one: where a step that is one launch is wrong, and the same as launches is right or wrong by
+    itself.  parted: where launches are wrong.  wrong: launches that are wrong, the first first; compared: how many were
+    compared, of how many kernels.  drawn: tokens that the device chose in one go, where those are wrong.  together:
+    whether launches are right one by one, and wrong as they run.
     """
 
     tokens: list[int]
     logits: int = 0
     worst: float = 0.0
+    cpu: Difference | None = None
+    exact: float | None = None
+    unknown: str = ""
+    alike: bool = True
     as_one: Parted | None = None
     parted: Parted | None = None
     wrong: list[Wrong] = field(default_factory=list)
@@ -74,7 +91,16 @@ class Found:
 
     @property
     def right(self) -> bool:
+        return self.device_right and self.cpu_right
+
+    @property
+    def device_right(self) -> bool:
         return not (self.as_one or self.parted or self.wrong or self.drawn)
+
+    @property
+    def cpu_right(self) -> bool:
+        """Whether the CPU's logits are those in float64, where these are known."""
+        return self.cpu is None or not self.cpu.wrong
 
 
 @dataclass(frozen=True)
@@ -98,9 +124,26 @@ class Checked:
         source = self.artifact if self.artifact is not None and not apart else replace(self.request, apart=apart)
         return Model(source, self.checkpoint, **given)  # type: ignore[arg-type]
 
+    @property
+    def _on_cpu(self) -> Request:
+        return replace(self.request, target="cpu", pipeline=None, precision="exact", longest=0, batch=1)
+
     def on_cpu(self) -> Model:
-        request = replace(self.request, target="cpu", pipeline=None, precision="exact", longest=0, batch=1)
-        return Model(request, self.checkpoint, cache=self.cache, device="cpu", threads=self.threads)
+        return Model(self._on_cpu, self.checkpoint, cache=self.cache, device="cpu", threads=self.threads)
+
+    def reference(self, text: Sequence[int], cpu: Model) -> Reference:
+        """A text's logits on the CPU, and in float64 where the model is small.  cpu: its model there."""
+        logits = cpu.logits(text)
+        if unknown := why_not(cpu.artifact, len(text)):
+            return Reference(logits, unknown=unknown)
+        entry = cpu.session.entries(ALL_LOGITS)[-1]
+        wide = replace(self._on_cpu, float64=True, entries=(ALL_LOGITS,), sizes=(entry.sizes,), unsized=False)
+        try:
+            made = artifact_of(wide, None, self.cache)
+            with Model(made, self.checkpoint, device="cpu", threads=self.threads) as model:
+                return Reference(logits, model.logits(text), allowed=allowed_beside(cpu.artifact))
+        except UserError as error:
+            return Reference(logits, unknown=error.message.splitlines()[0])
 
 
 def check(
@@ -120,8 +163,8 @@ def check(
         for _ in written:
             continue
         text += written.tokens
-        wanted = cpu.logits(text)
-    found = Found(text)
+        wanted = checked.reference(text, cpu)
+    found = Found(text, cpu=wanted.of_cpu(), unknown=wanted.unknown)
     say(f"on {checked.device}")
     with checked.model() as model:
         found.parted = _parted(model, checked, text, len(prompt), wanted, found)
@@ -133,14 +176,14 @@ def check(
         say("as launches one by one")
         with checked.model(apart=True) as model:
             found.parted = _parted(model, checked, text, len(prompt), wanted, found)
-    if not found.right or every or only:
+    if not found.device_right or every or only:
         say("kernel by kernel")
         _walk(checked, bool(one), text, len(prompt), wanted, only, found)
     return found
 
 
 def _walk(
-    checked: Checked, apart: bool, text: Sequence[int], prompt: int, wanted: np.ndarray, only: str, found: Found
+    checked: Checked, apart: bool, text: Sequence[int], prompt: int, wanted: Reference, only: str, found: Found
 ) -> None:
     """Compare launches one by one, up to the end of the first part of the text in which one is wrong.
 
@@ -161,7 +204,7 @@ def _walk(
 
 
 def _parted(
-    model: Model, checked: Checked, text: Sequence[int], prompt: int, wanted: np.ndarray, found: Found
+    model: Model, checked: Checked, text: Sequence[int], prompt: int, wanted: Reference, found: Found
 ) -> Parted | None:
     """The first part of the text after which the device's logits, or the token that it chooses, are not the CPU's."""
     session = model.session
@@ -176,19 +219,25 @@ def _parted(
     return None
 
 
-def compared(session: Session, part: Part, wanted: np.ndarray, found: Found) -> Parted | None:
+def compared(session: Session, part: Part, wanted: Reference, found: Found) -> Parted | None:
     """What is wrong with what the last run gave."""
-    results, rows = list(part.entry.results), wanted[list(part.places)]
+    results, places = list(part.entry.results), list(part.places)
+    rows, allowed = wanted.best()[places], ALLOWED_LOGITS[session.artifact.precision]
     logits = session.result(part.entry, results[0])[:, : rows.shape[1]]
-    off = difference(logits, rows, ALLOWED_LOGITS[session.artifact.precision])
+    off = difference(logits, wanted.cpu[places], allowed)
     found.logits, found.worst = found.logits + len(rows), max(found.worst, off.worst)
+    found.alike &= not off.wrong
+    if wanted.exact is not None:
+        beside = difference(logits, rows, max(allowed, wanted.allowed))
+        found.exact = max(found.exact or 0.0, beside.worst)
+        off = beside if off.wrong else off
     if off.wrong:
         return Parted(part, off)
     if "next" not in results:
         return None
     for token, row in zip(session.result(part.entry, "next").ravel().tolist(), rows, strict=True):
         if not _is_chosen(token, row, session):
-            said = f"its logits are the CPU's, whose best token is {row.argmax()}, and it chooses {token}"
+            said = f"its logits are right, their best token is {row.argmax()}, and it chooses {token}"
             return Parted(part, None, said)
     return None
 
@@ -237,7 +286,7 @@ def _parts_of_batch(session: Session, entry: str, text: Sequence[int], batch: in
         yield Part(step, step_inputs(step, [Row(text[place], place, {}) for place in places]), places)
 
 
-def _drawn(model: Model, text: Sequence[int], prompt: int, wanted: np.ndarray) -> tuple[int, int, int] | None:
+def _drawn(model: Model, text: Sequence[int], prompt: int, wanted: Reference) -> tuple[int, int, int] | None:
     """(which, what the device chose, what the CPU did) of the first token that is clearly another, where the device
     goes on by itself from token to token."""
     session = model.session
@@ -249,8 +298,8 @@ def _drawn(model: Model, text: Sequence[int], prompt: int, wanted: np.ndarray) -
     session.put(step, step_inputs(step, [Row(text[prompt], prompt, {})]))
     for place, chosen in enumerate(session.repeat(step, "next", len(text) - prompt), prompt):
         token = int(chosen.ravel()[0])
-        if not _is_chosen(token, wanted[place], session):
-            return place, token, int(wanted[place].argmax())
+        if not _is_chosen(token, wanted.best()[place], session):
+            return place, token, int(wanted.best()[place].argmax())
         if place + 1 < len(text) and token != text[place + 1]:
             return None  # a near tie, behind which the text is another one
     return None

@@ -34,12 +34,22 @@ def told(found: Found, prompt: int, target: str, program: Path, again: str) -> s
             f"token {place - prompt} is {token}, and the CPU's is {wanted}"
         )
     lines += _kernels(found, program, again)
-    if found.right:
+    if found.device_right and (found.cpu_right or not found.alike):
         kernels = f"; so is each of {found.compared} launches of {found.kernels} kernels" if found.compared else ""
-        lines.append(
-            f"{target} is right: {count}, logits as the CPU's, at most {found.worst:.1e} of the largest off{kernels}"
-        )
-    return "\n".join(lines)
+        beside = f"as the CPU's, at most {found.worst:.1e} of the largest off" if found.alike else "as in float64"
+        lines.append(f"{target} is right: {count}, logits {beside}{kernels}")
+    return "\n".join([*lines, *_beside_float64(found, target)])
+
+
+def _beside_float64(found: Found, target: str) -> list[str]:
+    """Who is how far off what the model says in float64, or why that is not known."""
+    if found.cpu is None or found.exact is None:
+        return [f"neither was compared with float64: {found.unknown}"] if found.unknown else []
+    lines = [f"beside float64 {target} is {found.exact:.1e} of the largest off, and the CPU {found.cpu.worst:.1e}"]
+    if found.cpu.wrong:
+        both = f", and {target} as it is" if found.alike and found.device_right else ""
+        lines.append(f"the CPU is wrong{both}: logits: {found.cpu}")
+    return lines
 
 
 def _kernels(found: Found, program: Path, again: str) -> list[str]:

@@ -60,10 +60,11 @@ from lispgpt.runtime.text import tokens_of
 def check_(ctx: click.Context, program: Path, **options: Any) -> int:
     """Compare what MODEL computes on a device with what it does on the CPU.
 
-    A prompt and some greedy steps run on both, and logits are compared.  Where they part, the device's launches run one
-    by one beside the same kernels on the CPU, and the first that is wrong is named, with the forms of the program that
-    it was made of and the command that repeats it.  MODEL may be an artifact, whose kernels are compared with those of
-    the program that it was made of.  Exit code 1 where anything is wrong.
+    A prompt and some greedy steps run on both, and logits are compared; those of a small model with float64, too, which
+    says who of the two is how far off.  Where the device is wrong, its launches run one by one beside the same kernels
+    on the CPU, and the first that is wrong is named, with the forms of the program that it was made of and the command
+    that repeats it.  MODEL may be an artifact, whose kernels are compared with those of the program that it was made
+    of.  Exit code 1 where anything is wrong.
     """
     given = find_given(program, options["checkpoint"])
     if given.checkpoint is not None and given.checkpoint.notice:

@@ -45,7 +45,7 @@ def check_gradients(program: Path, **options: Any) -> int:
         raise click.UsageError(f"{program} is compiled: gradients are checked of programs")
     seed = secrets.randbits(31) if options["seed"] is None else options["seed"]
     settings, sizes = parse_settings(options["settings"]), parse_shapes(options["shapes"])
-    request = Request(given.program, "cpu", settings, given.config, sizes=sizes, checks_gradients=True)
+    request = Request(given.program, "cpu", settings, given.config, sizes=sizes, float64=True, checks_gradients=True)
     about = declared(request)
     inputs = read_inputs(options["inputs"])
     names = [options["entry"]] if options["entry"] else list(about.entries)

@@ -66,6 +66,7 @@ def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator
         capabilities=find_target(request.target).capabilities(),
         devices=request.devices,
         words=WORDS,
+        float64=request.float64,
         checks_gradients=request.checks_gradients,
         kind=kind,
         more=request.more,

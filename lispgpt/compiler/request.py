@@ -35,8 +35,9 @@ class Request:
     schedules: files of schedules of the user's own, which come before the library's.
     longest: tokens of the longest prompt that entries have to take at once, a number of PROMPTS; 0: of any.
     apart: whether every kernel stays a launch of its own, and none is one for a whole step.  each_op: whether each op
-    that computes is a kernel of its own, so that a launch is of one form.  checks_gradients: whether all floats are of
-    64 bits, and entries say what they differentiate, see `lispgpt.language.model.gradient_checks`.
+    that computes is a kernel of its own, so that a launch is of one form.  float64: whether all floats are of 64 bits,
+    weights and states too, so that rounding hides nothing.  checks_gradients: whether entries say what they
+    differentiate, see `lispgpt.language.model.gradient_checks`.
     more: forms that are evaluated behind the program's, such as those that declare adapters.
     """
 
@@ -59,6 +60,7 @@ class Request:
     longest: int = 0
     apart: bool = False
     each_op: bool = False
+    float64: bool = False
     checks_gradients: bool = False
     schedules: Sequence[Path] = ()
     more: str = ""

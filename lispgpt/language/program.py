@@ -154,6 +154,7 @@ def evaluate(
     capabilities: dict[str, int] | None = None,
     devices: int = 1,
     words: Mapping[str, Builtin] | None = None,
+    float64: bool = False,
     checks_gradients: bool = False,
     kind: type[Evaluator] = Evaluator,
     more: str = "",
@@ -164,13 +165,14 @@ def evaluate(
     overrides has to be one of the program's config.  wanted: which entries are built, for what sizes.  root: where
     `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
     devices: how many will share the batch, which entries are built for as a whole.  words: what schedules are made of.
-    checks_gradients: see `gradient_checks`.  kind: of evaluator, where somebody watches.
-    more: forms that are evaluated behind the program's.
+    float64: whether all floats are of 64 bits.  checks_gradients: see `gradient_checks`.  kind: of evaluator, where
+    somebody watches.  more: forms that are evaluated behind the program's.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
-        evaluator, environment = begin(root, place, kind, checks_gradients)
+        evaluator, environment = begin(root, place, kind, float64)
+        evaluator.states.of(GradientChecks).on = checks_gradients
         model, files = evaluator.states.of(Model), evaluator.states.of(modules.Files)
         files.prelude.names.update(words or {})
         evaluator.states.of(kernels.Chip).capabilities.update(capabilities or {})
@@ -188,15 +190,15 @@ def evaluate(
 
 
 def begin(
-    root: Path, place: List, kind: type[Evaluator] = Evaluator, checks_gradients: bool = False
+    root: Path, place: List, kind: type[Evaluator] = Evaluator, float64: bool = False
 ) -> tuple[Evaluator, Environment]:
     """An evaluator with an empty module, and the environment of a program's top level; place is for messages about the
-    core library.  kind: of evaluator, where somebody watches.  Needs an active ir.Context and location."""
+    core library.  kind: of evaluator, where somebody watches.  float64: see `evaluate`.  Needs an active ir.Context and
+    location."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     evaluator = kind(LANGUAGE)
-    if checks_gradients:
+    if float64:
         evaluator.builder.widen()
-        evaluator.states.of(GradientChecks).on = True
     files = evaluator.states.of(modules.Files)
     files.root = root
     files.prelude.names.update(LANGUAGE.names)

@@ -9,7 +9,7 @@ from lispgpt.ir.op_facts import facts
 from lispgpt.language.core.environment import MISSING, Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import OpResults, Special
-from lispgpt.language.ops import linalg, op_names, regions, segments
+from lispgpt.language.ops import linalg, op_names, regions, segments, wide
 from lispgpt.language.ops.arguments import Arguments, collect
 from lispgpt.language.ops.function_table import register_op
 from lispgpt.language.ops.op_creation import Draft, OpCreator
@@ -25,6 +25,10 @@ class Emitter(OpCreator):
         arguments = collect(evaluator, name, form, environment)
         operands = self.constants(name, arguments)
         segments.complete(evaluator, name, arguments, operands, form)
+        if evaluator.builder.wide:
+            widened = wide.made(evaluator.builder, name, operands, arguments.results, form)
+            if widened is not None:
+                return widened
         if name == "scf.yield" and self._yields_in_parallel(form):
             return OpResults(name, ())
         count = max(len(arguments.regions), facts(name).regions)
