@@ -274,7 +274,7 @@ def test_examples_of_devices_run_or_say_what_is_missing(name: str, monkeypatch: 
 
 
 SHOWN = {"rocm:gfx1151": "mine", "cuda:sm_80": "ahead", "cuda:sm_90a": "ahead", "rocm:gfx942": "few-columns"}
-SHOWN["rocm:gfx1201"] = "rows-of-sixteen"
+SHOWN |= {"rocm:gfx1201": "rows-of-sixteen", "cuda:sm_90": "by-lanes"}
 PRODUCT = "(require nn)\n(entry product [(a [128 256] bf16) (b [128 256] bf16)] (matmul-transposed a b))\n"
 OF_A_NORM = """(require nn)
 (weights (w [128 256] bf16) (g [256] f32))
@@ -295,7 +295,9 @@ def test_examples_of_schedules_are_taken_and_become_the_ops_that_are_shown(targe
     example = next(
         said.example for said in said_in("tile.md").values() if f"(schedule {SHOWN[target]} " in said.example
     )
-    program = {"few-columns": OF_A_NORM, "rows-of-sixteen": ATTENTION}.get(SHOWN[target], PRODUCT)
+    program = {"few-columns": OF_A_NORM, "by-lanes": OF_A_NORM, "rows-of-sixteen": ATTENTION}.get(
+        SHOWN[target], PRODUCT
+    )
     (tmp_path / "product.lisp").write_text(program + example)
     shown: list[str] = []
     observer = Observer(print_after=("choose-tiles",), show=shown.append)

@@ -24,10 +24,11 @@ from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import AttentionBuilder
+from lispgpt.passes.tile.copies import has_whole_pieces
 from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
 from lispgpt.passes.tile.row_reductions import row_reductions
-from lispgpt.passes.tile.types import SUBGROUP, WARPGROUP, RegisterTile, SharedTile
+from lispgpt.passes.tile.types import OPERANDS, SUBGROUP, WARPGROUP, RegisterTile, SharedTile
 
 CHOOSES, COMPARES = "choose-tiles", "choose"
 """The passes that are given schedules."""
@@ -92,6 +93,12 @@ def _all(count: int, holds: Any) -> Any:
     return lambda value: isinstance(value, tuple) and len(value) == count and all(map(holds, value))
 
 
+def _is_multiplied(type_: ir.Type) -> bool:
+    """Whether a type is of a tile that matrix instructions take."""
+    registers = RegisterTile.of(type_)
+    return SharedTile.of(type_) is not None or (registers is not None and registers.layout in OPERANDS)
+
+
 KERNEL = Kind(lambda v: isinstance(v, Builder), "the kernel that the schedule is given")
 PRODUCT = Kind(lambda v: isinstance(v, Builder) and not isinstance(v, AttentionBuilder), "a product's kernel")
 ATTENTION = Kind(lambda v: isinstance(v, AttentionBuilder), "an attention's kernel")
@@ -102,6 +109,9 @@ PLACE = Kind(_all(3, _is_index), "[batch row column]")
 FUNCTION = Kind(lambda v: isinstance(v, Closure), "a function")
 REGISTERS = Kind(lambda v: isinstance(v, ir.Value) and RegisterTile.of(v.type) is not None, "a register tile")
 SHARED = Kind(lambda v: isinstance(v, ir.Value) and SharedTile.of(v.type) is not None, "a shared tile")
+MULTIPLIED = Kind(lambda v: isinstance(v, ir.Value) and _is_multiplied(v.type), "a tile that a pipeline brought")
+BOX = Kind(lambda v: isinstance(v, Box), "a box, of (tile.box …)")
+SIDE = Kind(lambda v: v in OPERANDS, '"a" or "b"')
 INDEX = Kind(_is_index, "an index")
 COUNT = Kind(lambda v: v == 0 or _is_number(v), "a whole number that is known while compiling")
 REAL = Kind(lambda v: isinstance(v, (int, float)) and not isinstance(v, bool), "a number that is known while compiling")
@@ -148,11 +158,17 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "brought?": ((OPERAND,), lambda operand: not operand.reduces() or row_reductions(operand) is not None),
     "instruction": ((KERNEL,), lambda kernel: kernel.instruction),
     "nanoseconds": ((PRODUCT, SIZES, NUMBER, NUMBER), lambda kernel, sizes, *how: kernel.nanoseconds(*sizes, *how)),
+    "direct?": ((OPERAND,), lambda operand: operand.dtype == "bf16" and has_whole_pieces(operand)),
+    "direct-nanoseconds": (
+        (PRODUCT, SIZES, SIZES, NUMBER, NUMBER),
+        lambda kernel, sizes, k, *how: kernel.direct_nanoseconds(*sizes, *k, *how),
+    ),
     "resident": ((KERNEL, NUMBER), _resident),
     "task": ((PRODUCT, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
     "box": ((OPERAND, PLACE, SIZES), _box),
     "sums": ((PRODUCT, SIZES, NUMBER, SIZES, UNIT), lambda kernel, sizes, *how: kernel.sums(*sizes, *how)),
-    "mma": ((KERNEL, REGISTERS, SHARED, SHARED), lambda kernel, *tiles: kernel.mma(*tiles)),
+    "direct": ((BOX, SIDE), lambda box, side: replace(box, direct=side)),
+    "mma": ((KERNEL, REGISTERS, MULTIPLIED, MULTIPLIED), lambda kernel, *tiles: kernel.mma(*tiles)),
     "add-parts": ((KERNEL, REGISTERS), lambda kernel, sums: kernel.add_parts(sums)),
     "store": ((PRODUCT, REGISTERS, PLACE), lambda kernel, sums, at: kernel.store(sums, at)),
     "pipeline": ((KERNEL, NUMBER, NUMBER, *[FUNCTION] * 4), lambda kernel, *how: kernel.pipeline(*how)),

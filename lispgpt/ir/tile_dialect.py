@@ -19,6 +19,8 @@ ARITIES = {
     "drain": ("ring", ""),
     "load": ("view batch outer inner", "patches"),
     "put": ("patches slot", ""),
+    "operand": ("view batch outer inner", "operand"),
+    "split": ("operand", "numbers"),
     "reduce_rows": ("view batch outer", ""),
     "zeros": ("", "sums"),
     "mma": ("sums a b", "result"),

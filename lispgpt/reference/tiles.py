@@ -18,6 +18,7 @@ SHOWN_FOR = {
     **dict.fromkeys(("role", "release"), "cuda:sm_90a"),
     "reduce_rows": "rocm:gfx942",
     **dict.fromkeys(("limit", "visible", "mask", "reduce", "over_members", "broadcast", "as_operand"), "rocm:gfx1201"),
+    **dict.fromkeys(("operand", "split"), "cuda:sm_90"),
 }
 """For which chip an op is what a schedule becomes; others are for every chip."""
 

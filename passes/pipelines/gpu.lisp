@@ -30,7 +30,7 @@
     (pass schedule-gpu-rows)
     (pass choose)                     ; of all schedules of products that which should take least time
     (pass schedule-gpu-skinny-products)
-    (pass choose-tiles {:use "skinny" :copies "async"})
+    (pass choose-tiles {:use "skinny direct" :copies "async"})
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)
@@ -46,7 +46,7 @@
     (pass schedule-gpu-rows)
     (pass choose)                     ; of all schedules of products that which should take least time
     (pass schedule-gpu-skinny-products)
-    (pass choose-tiles {:use "skinny" :copies "async"})
+    (pass choose-tiles {:use "skinny direct" :copies "async"})
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)

@@ -67,7 +67,7 @@ class Offer:
 class Choose(Pass):
     """use, copies, parts: as of choose-tiles, for the library's schedules.  skinny_copies: the same for skinny."""
 
-    use: str = "skinny matmul"
+    use: str = "direct skinny matmul"
     skinny_copies: str = "async"
     copies: str = "registers"
     parts: int = 2

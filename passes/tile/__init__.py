@@ -22,6 +22,9 @@ type (types.py).
     tile.reduce_rows view batch outer:  what reductions make `rows` rows of a view from there on, such as a norm's, is
         computed by the block together: tile.load reads what came of it
     tile.put patches slot:  stored there; others may read it behind a barrier
+    tile.operand view batch outer inner:  a box of a view, of which each lane loads what it multiplies; the result's
+        layout says of which operand, and rows past the view's end are its last one's
+    tile.split operand:  the same as BF16 numbers, so many to an element
     tile.ring:  a ring; its `copies` are "async" (all threads copy pieces) or "bulk" (one thread copies boxes)
     tile.fill ring view batch outer inner number:  starts to bring a box to a slot, as the ring's `member`; that of a
         bulk ring waits until all who have read the slot have released it
@@ -31,8 +34,8 @@ type (types.py).
     tile.release ring number:  this role has read it
     tile.drain ring:  waits for all of the thread's copies
     tile.zeros:  sums of nothing, [parts of k, rows, columns]; `teams` of a `unit` lie along rows and columns
-    tile.mma sums a b:  sums + A · Bᵀ, on the unit's matrix instructions; A is shared, or in registers, where
-        B may also be `across`: [k, columns]
+    tile.mma sums a b:  sums + A · Bᵀ, on the unit's matrix instructions; both are shared, or operands in
+        registers, or A alone is, where B may also be `across`: [k, columns]
     tile.add_parts sums:  those of members that share out k, added in a fixed order
     tile.store registers product batch row column:  takes them for elements of the product, or of another tensor of the
         kernel, and stores what its results are of these; nothing past the end
@@ -54,8 +57,8 @@ Register tiles are mapped element by element by `arith` and `math`, as vectors a
 **Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more and
 whose attention.lisp takes attention of many rows, and from a model's own file and others of a user's (`--schedules
 FILE`), which come first.  A pipeline says which of the library's are used and how they may copy: gpu.lisp has what is
-no slower than what was there before, and `(pass choose-tiles {:use "skinny matmul" :copies "bulk"})` ahead of other
-schedules has all.
+no slower than what was there before, and `(pass choose-tiles {:use "direct skinny matmul" :copies "bulk"})` ahead of
+other schedules has all.
 
     (schedule mine [p]
       {:takes (>= (tile.rows p) 64)}
@@ -70,7 +73,7 @@ schedules has all.
 `tile.pipeline` is the one word that becomes something else on each kind of chip (build.py): roles around a bulk ring
 on sm_90a; a loop that fills an async ring ahead on sm_80, with loads beside it of what cannot be copied; loads into
 registers ahead of a put elsewhere.  More than two slots ask for a ring, and `(tile.copies p columns)` says which it
-will be.
+will be.  Boxes that are `(tile.direct …)` come to the registers of those who multiply, on every chip: nobody waits.
 
 **The dialect** is a real one: MLIR's IRDL defines it in every context (lispgpt/ir/tile_dialect.py), so that programs
 are printed, parsed, located and dumped as everything else, `lispgpt opt` takes a dump, and MLIR checks what each op is

@@ -22,6 +22,7 @@ class Box:
 
     end: where the view ends along its outer dimension (or if `ends_inner`, along its inner one); None: where its tensor
     does.
+    direct: as which of OPERANDS lanes load it to their registers; "": it goes to shared memory.
     """
 
     operand: Operand
@@ -30,6 +31,7 @@ class Box:
     columns: int
     end: ir.Value | None = None
     ends_inner: bool = False
+    direct: str = ""
 
     @staticmethod
     def of(operand: Operand, at: tuple[Index, Index, Index], rows: int, columns: int) -> Box:

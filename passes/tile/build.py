@@ -24,6 +24,7 @@ from lispgpt.passes.tile.copies import ASYNC, BULK, COPIES, PIECE, REGISTERS, bo
 from lispgpt.passes.tile.cost import Work, seconds
 from lispgpt.passes.tile.types import (
     SPREAD,
+    SUBGROUP,
     SUMS,
     SWIZZLE,
     WARPGROUP,
@@ -104,6 +105,21 @@ class Builder:
         unique = sum(p.batches * x.extent * _row_bytes(x) for x, _ in brought)
         products = max(map(self.parts_of, (self.left, self.right)))
         work = Work(blocks, each, unique, rows * columns * p.inner * products, -(-p.inner // step), resident)
+        return round(1e9 * (seconds(work, self.target) or 0.0))
+
+    def direct_nanoseconds(self, rows: int, columns: int, share: int, members: int, ahead: int, resident: int) -> int:
+        """The same of tiles that lanes load to their registers, so many steps of so much k for each of the members that
+        share it out ahead."""
+        p = self.product
+        sides = [(x, min(n, x.extent)) for x, n in ((self.left, rows), (self.right, columns))]
+        each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n in sides)
+        flight = sum(ahead * share * members * n * b.item_bytes(x.tensor.type) for x, n in sides)
+        unique = sum(p.batches * x.extent * _row_bytes(x) for x, _ in sides)
+        blocks = p.batches * -(-p.rows // rows) * -(-p.columns // columns)
+        multiply_adds = rows * columns * p.inner * max(map(self.parts_of, (self.left, self.right)))
+        reduces = any(x.reduces() for x, _ in sides)
+        depth = ahead * share
+        work = Work(blocks, each, unique, multiply_adds, 0, resident, flight=flight, depth=depth, reduces=reduces)
         return round(1e9 * (seconds(work, self.target) or 0.0))
 
     def copies(self, boxes: Sequence[Box]) -> str:
@@ -210,6 +226,9 @@ class Builder:
     ) -> None:
         """The same for as many steps as a block finds that it has, and with several values carried on by step(number,
         carried, tiles).  No slots: a tile is brought when it is its turn, where registers have no room for the next."""
+        if any(box.direct for box in boxes(0)):
+            self._by_lanes(slots, steps, boxes, start, step, finish)
+            return
         how = self._way(boxes(0), slots)
         write = {BULK: self._by_roles, ASYNC: self._by_copies, REGISTERS: self._by_registers}[how]
 
@@ -318,6 +337,56 @@ class Builder:
             b.barrier()
         turn = (at_once, one_slot, two_slots)[min(slots, 2)]
         finish(tuple(b.loop(0, steps, 1, [*patches, *start()], turn)[count:]))
+
+    def _by_lanes(self, slots: int, steps: Index, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
+        """Each lane loads what it multiplies, `slots` steps of it ahead: no thread waits for another."""
+        first, totals = boxes(0), tuple(start())
+        views, sums, count = [view_of(box) for box in first], register_tile(totals[-1]), len(first)
+        if not all(box.direct for box in first) or sums.unit != SUBGROUP or not isinstance(steps, int):
+            raise Refused("all boxes come to lanes' registers, for subgroups in steps that are known, or none does")
+        ahead = min(slots, steps)
+
+        def load(number: Index, wanted: Sequence[bool]) -> list[ir.Value]:
+            every = zip(views, boxes(number), wanted, strict=True)
+            return [self._operand(view, box, sums) for view, box, one in every if one]
+
+        def multiply(number: Index, totals: Sequence[ir.Value], held: Sequence[ir.Value]) -> tuple[ir.Value, ...]:
+            return tuple(step(b.as_value(number), totals, tuple(map(self._split, held))))
+
+        def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            held, totals = carried[: ahead * count], carried[ahead * count :]
+            totals = multiply(number, totals, held[:count])
+            return [*held[count:], *load(b.add(number, ahead), [True] * count), *totals]
+
+        # What waits for reductions comes behind what does not.
+        early = [not box.operand.reduces() for box in first]
+        before = [load(number, early) for number in range(ahead)]
+        self._reduce(first)
+        behind = [load(number, [not one for one in early]) for number in range(ahead)]
+        both = [(iter(x), iter(y)) for x, y in zip(before, behind, strict=True)]
+        carried = [*(next(x if one else y) for x, y in both for one in early), *totals]
+        if steps > ahead:
+            carried = b.loop(0, steps - ahead, 1, carried, turn)
+        held, totals = carried[: ahead * count], tuple(carried[ahead * count :])
+        for number in range(ahead):
+            totals = multiply(steps - ahead + number, totals, held[number * count : (number + 1) * count])
+        finish(totals)
+
+    def _operand(self, view: ir.Value, box: Box, sums: RegisterTile) -> ir.Value:
+        parts, unit = sums.shape[0], self.target.matrix
+        if box.columns % parts:
+            raise Refused(f"{parts} members cannot share out a step of {box.columns}")
+        if unit is None or self.product.inner % unit.run:
+            raise Refused("what is summed is no whole number of what a lane loads at once")
+        shape = (parts, box.rows, box.columns // parts)
+        tile = RegisterTile(shape, view.type.element_type, box.direct, sums.teams)
+        return create_op("tile.operand", [view, *map(b.as_value, box.at)], [tile.type]).results[0]
+
+    def _split(self, operand: ir.Value) -> ir.Value:
+        """An operand as BF16 numbers."""
+        tile = register_tile(operand)
+        numbers = self.parts if tile.dtype == b.f32() else 1
+        return emit("split", [operand], replace(tile, shape=(numbers, *tile.shape), dtype=ir.BF16Type.get()).type)
 
     def _loaded_ahead(self, boxes: Sequence[Box]) -> int:
         """How many steps' boxes a thread's registers have room for, on their way."""

@@ -12,6 +12,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import ASYNC, BULK, PIECE
 from lispgpt.passes.tile.types import (
     OPERAND,
+    OPERANDS,
     PATCHES,
     ROWS,
     SHARES,
@@ -20,6 +21,8 @@ from lispgpt.passes.tile.types import (
     SUMS,
     SWIZZLE,
     WARPGROUP,
+    A,
+    B,
     RegisterTile,
     SharedTile,
     ring_tiles,
@@ -154,7 +157,41 @@ def _put(op: ir.Operation, target: Gpu) -> None:
     _want((patches.dtype == tile.dtype) or not tile.blocks, op, "a tile of blocks has bytes")
 
 
+def _lanes(op: ir.Operation, target: Gpu) -> None:
+    tile = _registers(op, op.results[0], *OPERANDS)
+    _want(len(tile.shape) == 3 and tile.dtype == op.operands[0].type.element_type, op, "it changes no dtype")
+
+
+def _split(op: ir.Operation, target: Gpu) -> None:
+    whole, numbers = (_registers(op, value, *OPERANDS) for value in (op.operands[0], op.results[0]))
+    same = RegisterTile((*numbers.shape[:1], *whole.shape), ir.BF16Type.get(), whole.layout, whole.teams, whole.unit)
+    _want(len(whole.shape) == 3 and numbers == same, op, "its result is other BF16 numbers than its operand's")
+
+
+def _mma_of_lanes(op: ir.Operation, target: Gpu) -> None:
+    """Where lanes hold both operands."""
+    sums = _registers(op, op.operands[0], SUMS)
+    a, b = (_registers(op, value, layout) for value, layout in zip(list(op.operands)[1:], (A, B), strict=True))
+    _want(op.results[0].type == op.operands[0].type, op, "its result has another type than its sums")
+    unit = target.matrix
+    _want(unit is not None and sums.unit == SUBGROUP, op, f"{target} has no matrix instruction for {sums.unit}s")
+    assert unit is not None
+    _want(len(a.shape) == len(b.shape) == 4 and a.dtype == b.dtype == ir.BF16Type.get(), op, "they are in BF16")
+    (parts, rows, columns), teams = sums.shape, sums.teams
+    same = a.shape[1:] == (parts, rows, a.shape[3]) and b.shape[1:] == (parts, columns, a.shape[3])
+    _want(same and a.teams == b.teams == teams, op, "extents of sums, A and B differ")
+    each = rows // teams[0], columns // teams[1], a.shape[3]
+    whole = (each[0] * teams[0], each[1] * teams[1]) == (rows, columns)
+    fits = each[0] % unit.rows == each[1] % unit.columns == each[2] % unit.block == 0
+    _want(
+        whole and fits, op, f"a member's {each} are no whole instructions of {unit.rows}, {unit.columns}, {unit.block}"
+    )
+
+
 def _mma(op: ir.Operation, target: Gpu) -> None:
+    if RegisterTile.of(op.operands[2].type) is not None:
+        _mma_of_lanes(op, target)
+        return
     sums = _registers(op, op.operands[0], SUMS)
     _want(op.results[0].type == op.operands[0].type, op, "its result has another type than its sums")
     if RegisterTile.of(op.operands[1].type) is not None:
@@ -300,6 +337,8 @@ _CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
     "tile.load": _load,
     "tile.reduce_rows": _reduce_rows,
     "tile.put": _put,
+    "tile.operand": _lanes,
+    "tile.split": _split,
     "tile.mma": _mma,
     "tile.add_parts": _add_parts,
     "tile.store": _store,

@@ -145,6 +145,14 @@ class _Meaning(Machine):
         box = self._box(step.operands[0], values[0], values[1:], tile.shape[-2:])  # type: ignore[arg-type]
         return [box if tile.layout == PATCHES else _in_parts(box, tile.shape[0])]
 
+    def operand(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        parts, rows, share = register_tile(step.op.results[0]).shape
+        box = self._box(step.operands[0], values[0], values[1:], (rows, parts * share))  # type: ignore[arg-type]
+        return [box.reshape(rows, parts, share).transpose(1, 0, 2)]
+
+    def split(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        return [_in_parts(values[0], register_tile(step.op.results[0]).shape[0])]
+
     def _empty(self, tile: SharedTile) -> Array:
         return np.full((tile.parts, tile.rows, tile.numbers), np.nan, np.float32)
 
@@ -215,17 +223,13 @@ class _Meaning(Machine):
         return [np.zeros(register_tile(step.op.results[0]).shape, np.float32)]
 
     def mma(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
-        sums, a, b = values[0], values[1], self.slots[values[2]]
-        a = a if isinstance(a, np.ndarray) else self.slots[a]
+        sums, (a, b) = values[0], (v if isinstance(v, np.ndarray) else self.slots[v] for v in values[1:])
         b = b.transpose(0, 2, 1) if "across" in step.op.attributes else b
-        parts, most = len(sums), max(len(a), len(b))
-        share = a.shape[-1] // parts
-        found = sums.copy()
-        for part in range(parts):
-            k = slice(part * share, (part + 1) * share)
-            for p, q in every(range(len(a)), range(len(b))):
-                if p + q < most:
-                    found[part] += a[p, :, k] @ b[q, :, k].T
+        a, b = (v if v.ndim == 4 else _by_members(v, len(sums)) for v in (a, b))
+        most, found = max(len(a), len(b)), sums.copy()
+        for part, p, q in every(range(len(sums)), range(len(a)), range(len(b))):
+            if p + q < most:
+                found[part] += a[p, part] @ b[q, part].T
         return [found]
 
     def reduce(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
@@ -336,3 +340,9 @@ class _Meaning(Machine):
         mine = mine.reshape([shape[d] for d in order]).transpose(np.argsort(order))
         for write, result in zip(self.writes, self.results, strict=True):
             result[mine] = self.values.of(write.operands[0])[mine]
+
+
+def _by_members(tile: Array, members: int) -> Array:
+    """[numbers, rows, k] by the members that share out k."""
+    numbers, rows, k = tile.shape
+    return tile.reshape(numbers, rows, members, k // members).transpose(0, 2, 1, 3)

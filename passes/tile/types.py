@@ -15,9 +15,10 @@ from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import integers
 
 PATCHES, SUMS, SPREAD = "patches", "sums", "spread"
+OPERANDS = A, B = "a", "b"
 """Layouts of register tiles.  Patches: what threads bring of a view, each some neighbours.  Sums: what matrix
 instructions leave with the subgroups or warpgroups of a team.  Spread: a block's results shared out over all threads,
-each some neighbours of a row."""
+each some neighbours of a row.  A, B: what lanes hold of an operand that matrix instructions take from registers."""
 
 OPERAND, ROWS, SHARES = "operand", "rows", "shares"
 """More of them.  Operand: [parts, rows, k] in BF16, as matrix instructions take A.  Rows: one number for each row of
@@ -99,8 +100,9 @@ class SharedTile:
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """A tile in a team's registers: [rows, columns], or for sums [parts, rows, columns], as subgroups that share out k
-    have each sums of their own.
+    """A tile in a team's registers: [rows, columns]; of sums [parts, rows, columns], as subgroups that share out k have
+    each sums of their own; of operands [parts, rows, k], a subgroup's own k; and of operands in so many BF16 numbers an
+    element [numbers, parts, rows, k].
 
     teams: how many subgroups or warpgroups (`unit`) lie along the rows and along the columns.
     """
@@ -114,7 +116,7 @@ class RegisterTile:
     @property
     def members(self) -> int:
         """Subgroups or warpgroups that have a part of it."""
-        parts = self.shape[0] if self.layout == SUMS else 1
+        parts = self.shape[-3] if len(self.shape) > 2 else 1
         return parts * self.teams[0] * self.teams[1]
 
     @property

@@ -97,7 +97,7 @@ class _Order(Machine):
     def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
         return [None] * len(step.results)
 
-    view = zeros = load = store = limit = mask = reduce = broadcast = other
+    view = zeros = load = operand = split = store = limit = mask = reduce = broadcast = other
 
     def visible(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
         return [0, self.last, self.last]

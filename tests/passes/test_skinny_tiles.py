@@ -1,5 +1,5 @@
-"""Products of few rows by tiles (lib/kernels/skinny.lisp): weights in BF16, F32 and blocks, rows as they are or normed,
-on the PTX interpreter and on AMD's emulator, against float64."""
+"""Products of few rows by tiles (lib/kernels/skinny.lisp, direct.lisp): weights in BF16, F32 and blocks, rows as they
+are or normed, on the PTX interpreter and on AMD's emulator, against float64."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lispgpt.runtime.checkpoints.blocks import widened
 
 pytestmark = pytest.mark.drawn
 
-CHOICE = '(pass choose-tiles {:use "skinny" :copies "async"})'
+CHOICE = '(pass choose-tiles {{:use "{}" :copies "async"}})'
 CHIPS = ("cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201")
 
 
@@ -75,7 +75,7 @@ def values_of(rng: np.random.Generator, sizes: tuple[int, int, int], dtypes: tup
 
 
 def made(
-    folder: Path, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], chip: str, choice: str = CHOICE
+    folder: Path, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], chip: str, choice: str
 ) -> tuple[Request, dict[str, np.ndarray], np.ndarray]:
     """The program's request, what its weights are in memory, and its result in float64."""
     rows, outputs, inner = sizes
@@ -98,11 +98,13 @@ def agrees(found: np.ndarray, expected: np.ndarray, what: object) -> None:
     assert np.linalg.norm(found.reshape(expected.shape) - expected) <= 3e-5 * np.linalg.norm(expected), what
 
 
-def check(chip: str, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], folder: Path) -> None:
-    request, given, expected = made(folder, form, sizes, dtypes, chip)
+def check(
+    chip: str, form: str, sizes: tuple[int, int, int], dtypes: tuple[str, str], folder: Path, use: str = "skinny"
+) -> None:
+    request, given, expected = made(folder, form, sizes, dtypes, chip, CHOICE.format(use))
     artifact, _ = compile_request(request, Observer())
     (entry,) = artifact.plan.entries
-    assert [artifact.kernels[launch.kernel].get("tiles") for launch in entry.launches][-1] == "skinny"
+    assert [artifact.kernels[launch.kernel].get("tiles") for launch in entry.launches][-1] == use
     found = run(artifact, entry, given) if chip.startswith("cuda") else Emulation(artifact, given).run(entry)
     agrees(found, expected, (chip, form, sizes, dtypes))
 
@@ -125,6 +127,24 @@ def test_rows_of_every_form(chip: str, form: str, tmp_path: Path) -> None:
     check(chip, form, sizes, ("f32", "bf16"), tmp_path)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("chip", [chip for chip in CHIPS if chip != "rocm:gfx942"])
+def test_rows_whose_weights_lanes_load(chip: str, form: str, tmp_path: Path) -> None:
+    """By lib/kernels/direct.lisp: of one to many steps, which end anywhere but within what a lane loads at once."""
+    rng = seeded.rng()
+    inner = {"cuda": 8, "rocm": 16}[chip[:4]] * int(rng.integers(40, 160))
+    sizes = int(rng.integers(2, 17)), int(rng.integers(16, 100)), inner
+    check(chip, form, sizes, (str(rng.choice(["f32", "bf16"])), "bf16"), tmp_path, "direct")
+
+
+def test_weights_that_lanes_load_go_first_by_time(tmp_path: Path) -> None:
+    sizes = 8, 8192, 2048
+    request, _, _ = made(tmp_path, "plain", sizes, ("f32", "bf16"), "cuda:sm_90a", "(pass choose-tiles)")
+    artifact, _ = compile_request(request, Observer())
+    (facts,) = artifact.kernels.values()
+    assert facts["chosen"] == facts["tiles"] == "direct"
+
+
 def test_schedules_are_chosen_by_time_and_say_so(tmp_path: Path) -> None:
     """Every schedule says what it would take, or why it takes no part; none is first by its place in a pipeline."""
     request, _, _ = made(tmp_path, "plain", (8, 8192, 2048), ("f32", "int8"), "cuda:sm_90a", "(pass choose-tiles)")
@@ -137,7 +157,7 @@ def test_schedules_are_chosen_by_time_and_say_so(tmp_path: Path) -> None:
     table = kernel_table(artifact, "")
     assert f"skinny {times['skinny']:.1f} us (taken)" in table and "schedule-gpu-warpgroups leaves it" in table
     text = pipeline_path("gpu").read_text()
-    lines = ['    (pass choose-tiles {:use "skinny" :copies "async"})\n', "    (pass schedule-gpu-warpgroups)\n"]
+    lines = ['    (pass choose-tiles {:use "skinny direct" :copies "async"})\n', "    (pass schedule-gpu-warpgroups)\n"]
     turned = text.replace("".join(lines), "".join(reversed(lines)))
     assert turned != text
     (tmp_path / "pipe.lisp").write_text(turned)

@@ -239,7 +239,9 @@ def test_the_pages_example_is_taken_as_it_is_written(tmp_path: Path) -> None:
 def test_a_schedule_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     pipeline = tmp_path / "mine.lisp"
     pipeline.write_text(pipeline_path("gpu").read_text().replace('"matmul"', '"matmull"'))
-    with pytest.raises(UserError, match=r"there is no schedule 'matmull' \(there are: attention, matmul, skinny\)"):
+    with pytest.raises(
+        UserError, match=r"there is no schedule 'matmull' \(there are: attention, direct, matmul, skinny\)"
+    ):
         compile_request(Request(plain(8, 8, 8).write(tmp_path), "rocm:gfx1151", pipeline=pipeline), Observer())
 
 

@@ -30,6 +30,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK, operand_of
 from lispgpt.passes.tile.lower.memory import REDUCED, BlockTiles, Slot
+from lispgpt.passes.tile.lower.operand_runs import OperandRuns, membership
 from lispgpt.passes.tile.lower.register_rows import (
     RegisterOperand,
     RowNumbers,
@@ -240,6 +241,18 @@ class Lowering:
         raw = "later" in op.attributes and staged.waits
         return Patches(staged, staged.loads(inner) if raw else staged.load(inner), raw)
 
+    def _operand(self, op: ir.Operation) -> OperandRuns:
+        view, batch, outer, inner = self._of(op)
+        operand, tile = view.operand, register_tile(op.results[0])
+        if operand.buffer() not in self.constants:
+            self._know_everything()
+        place = membership(tile, self.target, self.thread)
+        return OperandRuns(tile, operand, self.target, place, self.reader, (batch, outer), []).loaded(inner)
+
+    def _split(self, op: ir.Operation) -> OperandRuns:
+        runs: OperandRuns = self._of(op)[0]
+        return runs.split(register_tile(op.results[0]))
+
     def _reduce_rows(self, op: ir.Operation) -> None:
         """By the block's subgroups, each some of the rows; what reads the reductions' results takes them from there."""
         operand, first = self._of(op)[0].operand, self._of(op)[2]
@@ -427,7 +440,7 @@ def _is_index(op: ir.Operation) -> bool:
 
 def _registers(value: Any) -> list[ir.Value]:
     """The SSA values that a loop carries for a value of the program."""
-    if isinstance(value, (Patches, Sums, RowNumbers)):
+    if isinstance(value, (OperandRuns, Patches, Sums, RowNumbers)):
         return value.values
     raise InternalError(f"a loop of a tile program carries no {type(value).__name__}")
 

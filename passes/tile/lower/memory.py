@@ -35,6 +35,11 @@ class Slot:
     memory: ir.Value
     slot: Index = 0
 
+    @property
+    def parts(self) -> int:
+        """BF16 numbers of an element."""
+        return self.tile.parts
+
     def run(self, part: int, row: Index, k: Index, length: int) -> ir.Value:
         """`length` neighbours along k of a row, in loads of eight."""
         at = [b.add(k, i) for i in range(0, length, 8)]

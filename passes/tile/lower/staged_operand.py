@@ -43,14 +43,14 @@ class Origin:
     inner_end: ir.Value | None = None
 
 
-def _is_pointwise(tensor: ir.Value, reader: Reader) -> bool:
+def is_pointwise(tensor: ir.Value, reader: Reader) -> bool:
     """Whether elements of a tensor are made of elements of memory, and of what a reader knows, without a loop."""
     op = defining_op(tensor)
     if tensor in reader.bound or op is None or op.name in ("bufferization.to_tensor", "linalg.fill", "tensor.empty"):
         return True
     tensors = [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]
     simple = op.name in VIEWS or is_elementwise(op)
-    return simple and all(_is_pointwise(one, reader) for one in tensors)
+    return simple and all(is_pointwise(one, reader) for one in tensors)
 
 
 def _patch_shape(operand: Operand, inner: int = 0) -> tuple[int, int]:
@@ -113,7 +113,7 @@ class StagedOperand:
     def waits(self) -> bool:
         """Whether what memory has can be loaded by itself, and all that is made of it later: then no place is asked for
         any more, and there is no loop in between."""
-        return not (self.clears and self.inner % self.tile.inner) and _is_pointwise(self.operand.tensor, self.reader)
+        return not (self.clears and self.inner % self.tile.inner) and is_pointwise(self.operand.tensor, self.reader)
 
     def loads(self, start: Index) -> list[ir.Value]:
         """What `load` reads from memory."""

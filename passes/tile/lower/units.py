@@ -11,7 +11,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.epilogue import Piece, places
-from lispgpt.passes.kernels.matrices import Lanes, flat, lanes_of, shaped
+from lispgpt.passes.kernels.matrices import flat, shaped
 from lispgpt.passes.kernels.operand_a import Block
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.kernels.warpgroup_sums import own_warpgroup
@@ -19,6 +19,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 from lispgpt.passes.tile.lower.memory import Slot
+from lispgpt.passes.tile.lower.operand_runs import Membership, OperandRuns, membership
 from lispgpt.passes.tile.lower.packed import PackedSlot
 from lispgpt.passes.tile.types import WARPGROUP, RegisterTile
 
@@ -41,7 +42,7 @@ class Sums:
     values: list[ir.Value]
     place: Any = None
 
-    def multiply(self, a: Slot, right: Slot) -> Sums:
+    def multiply(self, a: Slot | OperandRuns, right: Slot | OperandRuns) -> Sums:
         """These and A · Bᵀ."""
         raise NotImplementedError
 
@@ -72,14 +73,8 @@ class SubgroupSums(Sums):
         assert unit is not None
         return rows // teams[0] // unit.rows, columns // teams[1] // unit.columns
 
-    def find_place(self) -> tuple[Lanes, Index, Index, Index]:
-        """This lane's share, and its subgroup's number along parts of k, rows and columns."""
-        unit, (rows, columns) = self.target.matrix, self.tile.teams
-        assert unit is not None
-        lanes = lanes_of(unit, b.mod(self.thread, self.target.subgroup))
-        subgroup = b.div(self.thread, self.target.subgroup)
-        along = b.mod(subgroup, rows), b.mod(b.div(subgroup, rows), columns)
-        return lanes, b.div(subgroup, rows * columns), *along
+    def find_place(self) -> Membership:
+        return membership(self.tile, self.target, self.thread)
 
     def multiply_operand(self, blocks: Sequence[Sequence[Block]], right: Slot, across: bool) -> SubgroupSums:
         """These and A · Bᵀ, or across A · B, of A in registers: [rows of instructions][block of k][part][row]."""
@@ -110,23 +105,35 @@ class SubgroupSums(Sums):
                             sums[at : at + len(some)] = totals
         return replace(self, values=sums)
 
-    def multiply(self, a: Slot, right: Slot) -> Sums:
-        if a.tile.blocks:
+    def multiply(self, a: Slot | OperandRuns, right: Slot | OperandRuns) -> Sums:
+        if isinstance(a, Slot) and a.tile.blocks and isinstance(right, Slot):
             return replace(self, values=ScaledSums(self, a, right).values())
         unit, (parts, rows, columns) = self.target.matrix, self.tile.shape
         assert unit is not None
         lanes, part_of_k, row_part, column_part = self.place
-        share, (m_tiles, n_tiles), sums = a.tile.columns // parts, self.tiles, list(self.values)
+        (m_tiles, n_tiles), sums, most = self.tiles, list(self.values), max(a.parts, right.parts)
+        share = a.tile.shape[-1] if isinstance(a, OperandRuns) else a.tile.columns // parts
         column = b.add(b.mul(column_part, columns // self.tile.teams[1]), lanes.row)
         row = b.add(b.mul(row_part, rows // self.tile.teams[0]), lanes.row)
+
+        def runs_of(part: int, n: int) -> list[ir.Value]:
+            if isinstance(right, OperandRuns):
+                return right.of(part, n, block)
+            return [right.run(part, b.add(column, n * unit.columns), k, unit.run)]
+
+        def rows_of(part: int, m: int) -> list[ir.Value]:
+            if isinstance(a, OperandRuns):
+                return a.of(part, m, block)
+            return [a.run(part, b.add(row, m * unit.rows + r), k, unit.run) for r in unit.left_rows]
+
         for block in range(share // unit.block):
             k = b.add(b.add(b.mul(part_of_k, share), block * unit.block), b.mul(lanes.group, unit.run))
-            for q in range(right.tile.parts):
-                runs = [right.run(q, b.add(column, n * unit.columns), k, unit.run) for n in range(n_tiles)]
+            for q in range(right.parts):
+                runs = [run for n in range(n_tiles) for run in runs_of(q, n)]
                 # The products of smaller parts are below what the sum of parts keeps of a number.
-                for p in range(min(a.tile.parts, max(a.tile.parts, right.tile.parts) - q)):
+                for p in range(min(a.parts, most - q)):
                     for m in range(m_tiles):
-                        own = [a.run(p, b.add(row, m * unit.rows + r), k, unit.run) for r in unit.left_rows]
+                        own = rows_of(p, m)
                         for n, run in enumerate(runs):
                             at = m * n_tiles + n
                             sums[at] = unit.multiply(own, run, sums[at])
@@ -271,7 +278,8 @@ class WarpgroupSums(Sums):
         group = b.sub(own_warpgroup(self.thread, self.target), 1)
         return b.mod(group, self.tile.teams[0]), b.div(group, self.tile.teams[0])
 
-    def multiply(self, a: Slot, right: Slot) -> Sums:
+    def multiply(self, a: Slot | OperandRuns, right: Slot | OperandRuns) -> Sums:
+        assert isinstance(a, Slot) and isinstance(right, Slot)
         unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
         line = unit.inner * 2
         b_start = unit.descriptor_at(b.add(_address(right), b.mul(column_part, columns * line)))

@@ -1,0 +1,54 @@
+; A product of few rows with weights in BF16, such as a decode step of several sequences: no thread waits for another.
+; Each lane loads what it multiplies to its own registers, some steps ahead; subgroups share out k, and a block's rows of
+; the other operand, which stand for columns here, come by way of the cache of its core.
+;
+; A tiling is [rows resident sharing blocks ahead]: the weights' rows of a block, how many blocks share a core, how many
+; subgroups share out k, how many instructions' k a lane loads at once, and how many times ahead of their use.
+(def tilings [[64 2 8 1 1] [64 1 16 1 1] [32 4 4 2 1] [32 2 8 2 1] [32 2 8 1 2] [32 1 16 2 1] [32 1 16 1 1]
+              [16 2 16 2 1] [16 2 16 1 1] [16 2 8 2 2] [16 1 16 2 1] [16 1 8 2 1] [16 1 4 2 1] [32 1 8 2 1]])
+
+(defn up-to [n unit] (* unit (ceil-div n unit)))
+(defn columns-of [p] (up-to (tile.columns p) (nth (tile.instruction p) 1)))
+(defn share-of [p blocks] (* blocks (nth (tile.instruction p) 2)))
+
+; A block that has a core for itself has its registers, too.
+(defn alone? [p rows] (<= (* (tile.batches p) (ceil-div (tile.rows p) rows)) (capability cores)))
+
+(defn fits? [p [rows resident sharing blocks ahead]]
+  (and (= (mod rows (first (tile.instruction p))) 0)
+       (or (= resident 1) (not (alone? p rows)))
+       (<= (* sharing (capability subgroup-size)) 512)
+       (<= (* 4 sharing rows (columns-of p)) (capability shared-bytes))
+       (<= (* sharing (share-of p blocks)) (up-to (tile.inner p) 64))))
+
+(defn time-of [p [rows resident sharing blocks ahead]]
+  (tile.direct-nanoseconds p [rows (columns-of p)] [(share-of p blocks) sharing] ahead resident))
+
+; That which should take least time; nil where none fits.
+(defn best-of [p of found]
+  (if (= (count of) 0)
+    found
+    (let [t (first of)]
+      (best-of p (rest of) (cond (not (fits? p t)) found
+                                 (= found nil) t
+                                 (< (time-of p t) (time-of p found)) t
+                                 true found)))))
+(defn best [p] (best-of p tilings nil))
+
+(schedule direct [kernel]
+  {:takes (let [p (tile.transposed kernel)]
+            (and (> (tile.columns p) 1) (<= (tile.columns p) 16) (>= (tile.rows p) 16)
+                 (tile.direct? (tile.left p)) (tile.brought? (tile.right p))
+                 (not (= (best p) nil))))}
+  (let [p (tile.transposed kernel)
+        [rows resident sharing blocks ahead] (best p)
+        step (* sharing (share-of p blocks))
+        columns (columns-of p)
+        [batch row column] (tile.task p [rows columns])]
+    (tile.resident p resident)
+    (tile.pipeline p ahead (ceil-div (tile.inner p) step)
+      (fn [n] [(tile.direct (tile.box (tile.left p) [batch row (* n step)] [rows step]) "a")
+               (tile.direct (tile.box (tile.right p) [batch column (* n step)] [columns step]) "b")])
+      (fn [] (tile.sums p [rows columns] sharing [1 1] "subgroup"))
+      (fn [sums [a b]] (tile.mma p sums a b))
+      (fn [sums] (tile.store p (tile.add-parts p sums) [batch row column])))))
