@@ -260,6 +260,12 @@ class Generator:
             if self.parted:
                 return
 
+    def checked(self, room: int) -> Iterator[int]:
+        """The tokens, at most `room`, that one run gives by a draft, or by itself where none is worth checking; each
+        has to be taken before the next is asked for.  The states for one sequence have to be this one's."""
+        draft = self._draft(room - 1)
+        yield from self._drafted(draft) if draft else [self.decode()]
+
     def _draft(self, room: int) -> list[int]:
         """At most `room` tokens that are worth checking; none without a look-up."""
         return self.drafts.draft(self.tokens, room) if self.drafts is not None and self.drafts.pays else []

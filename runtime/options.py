@@ -96,6 +96,11 @@ class Options:
         return Penalties(**known, logit_bias=self.logit_bias or {})
 
     @property
+    def plain(self) -> bool:
+        """Whether tokens are the most probable ones, as they are, and nothing else is told of them."""
+        return self.sampler() is None and self.penalties.none and not self.logprobs
+
+    @property
     def stops(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 

@@ -12,7 +12,7 @@ import click
 from lispgpt.base.errors import UserError
 from lispgpt.chat.template import find_template
 from lispgpt.cli.chat import load_model, loading_options
-from lispgpt.cli.options import PATH, all_of, guarded
+from lispgpt.cli.options import DRAFT, PATH, all_of, guarded
 from lispgpt.cli.terminal import say
 from lispgpt.cli.trace import TIMELINE_OPTION
 from lispgpt.compiler.folders import find_given
@@ -25,6 +25,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="MODEL…")
 @all_of(loading_options())
 @click.option("--adapter", "adapters", type=PATH, multiple=True, help="A LoRA's folder: MODEL with it, by its name.")
+@DRAFT
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--api-key", help="What clients have to show (default: LISPGPT_API_KEY, or nothing).")
@@ -54,6 +55,8 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     adapters = options["adapters"]
     if adapters and len(models) > 1:
         raise UserError("adapters are of one MODEL: give one")
+    if options["draft"] and len(models) > 1:
+        raise UserError("a draft model is for one MODEL: give one")
 
     def loaded(path: Path) -> Served:
         template = find_template(find_given(path, options["checkpoint"]).weights, options["template"])

@@ -345,15 +345,18 @@ class Model:
         """How text is generated: what is given, and beside it what the program's `generate` form says."""
         return Options.of(given, self._generation()["options"])
 
-    def text(self, prompt: Sequence[int], options: Options, number: int = 0, adapter: int = 0) -> Text:
+    def text(
+        self, prompt: Sequence[int], options: Options, number: int = 0, adapter: int = 0, drafts: bool = True
+    ) -> Text:
         """What a new sequence makes of a prompt; number: among texts that draw alike, each by a seed of its own.
-        adapter: which of those that the model was loaded with, from 1 on; 0 for none."""
+        adapter: which of those that the model was loaded with, from 1 on; 0 for none.  drafts: whether the draft model,
+        if there is one, is asked for tokens."""
         session, name = self._generating(), self._generation()["entry"]
         adjustment = options.adjustment(int(session.config.get("vocab") or 0))
         chosen = options.sampler(number), adjustment, options.logprobs
         if (choice := choice_of(*chosen)) != GREEDY and self._chooses(choice, 1):
             self.entry(choice, "texts", batch=1, positions=1)
-        drafter = self._drafter(options, chosen)
+        drafter = self._drafter(options, chosen) if drafts else None
         if options.lookup:
             self.entry(VERIFY, "look-ups", batch=1, length=options.lookup + 1)
         with session.alone():

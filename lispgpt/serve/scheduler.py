@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from lispgpt.api import Model, UserError
 from lispgpt.runtime.batch import Batch
-from lispgpt.runtime.batch_states import settle
+from lispgpt.runtime.batch_states import settle, unsettle
 from lispgpt.runtime.decoding import GREEDY
 from lispgpt.runtime.intake import Intake
 from lispgpt.runtime.prefixes import Prefixes
@@ -184,7 +184,9 @@ class Scheduler:
             self._first(job, intake, token, free)
 
     def _begin(self, sequence: Job) -> None:
-        text = self.model.text(sequence.prompt, sequence.options, sequence.number, sequence.adapter)
+        drafts = sequence.grammar is None and not sequence.top and sequence.options.plain
+        own = sequence.number, sequence.adapter, drafts
+        text = self.model.text(sequence.prompt, sequence.options, *own)
         if sequence.grammar is not None or sequence.top:
             grammar = None if sequence.grammar is None else sequence.grammar()
             sequence.steering = Steering(text.generator.adjustment, grammar, sequence.top)
@@ -234,8 +236,9 @@ class Scheduler:
         started = time.monotonic()
         with self.model.session.alone():
             self._take_in_again()
+            self._draft()
             self._batch.hold(self.prefixes.lengths)
-            pieces = self._batch.step()
+            pieces = self._batch.step() if self._running else []
         self.counts.steps += 1
         self.counts.step_seconds += time.monotonic() - started
         self.counts.tokens += len(pieces)
@@ -243,6 +246,35 @@ class Scheduler:
         for text, piece in pieces:
             place = places[id(text)]
             self._tell(place, self._said(self._running[place], piece))
+
+    def _draft(self) -> None:
+        """Have a text that runs by itself go on by drafts, on the states for one sequence, until another comes.
+
+        Only of greedy texts: of those every way of running gives the same tokens.
+        """
+        if len(self._running) != 1 or self._batch.wanted():
+            return
+        (place, job), session = next(iter(self._running.items())), self.model.session
+        text, batch = job.text, self._batch.entry
+        assert text is not None
+        generator, decided = text.generator, text.generator.near_ties.decided  # type: ignore[union-attr]
+        if generator.drafts is None or generator.position + 1 >= generator.limit:
+            return
+        unsettle(session, generator.single, batch, place, generator.position)
+        session.holder = generator
+        while text.ended is None and not self._batch.wanted() and not job.cancelled:
+            if (room := generator.limit - generator.position) < 2:
+                break
+            for token in generator.checked(min(room, text.room)):
+                self._tell(place, self._said(job, text.take(token)))
+                self.counts.tokens += 1
+                if text.ended is not None:
+                    break
+            self.counts.steps += 1
+        if generator.near_ties.decided > decided:  # type: ignore[union-attr]
+            self.prefixes.holds(place, ())
+        if text.ended is None:
+            settle(session, generator.single, batch, place, generator.position)
 
     def _take_in_again(self) -> None:
         """Have texts that reached where they cannot go on as they are taken in anew."""

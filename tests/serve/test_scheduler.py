@@ -72,10 +72,20 @@ class Heard:
             self._done.get(timeout=120)
 
 
-def check_alone(model: lispgpt.Model, random: np.random.Generator, count: int, adapters: int = 0) -> Scheduler:
-    """Random requests together, some of them cancelled, and each of the others alone: the same, to the last bit."""
+def check_alone(
+    model: lispgpt.Model,
+    random: np.random.Generator,
+    count: int,
+    adapters: int = 0,
+    by: lispgpt.Model | None = None,
+) -> Scheduler:
+    """Random requests together, some of them cancelled, and each of the others alone: the same, to the last bit.
+
+    by: the model that has them alone, where that is another one.
+    """
     requests = random_requests(random, count, adapters)
     scheduler = Scheduler(model, PLACES, count)
+    single = scheduler if by is None else Scheduler(by, PLACES, 1)
     try:
         together = Heard(scheduler)
         together.submit(requests)
@@ -85,14 +95,15 @@ def check_alone(model: lispgpt.Model, random: np.random.Generator, count: int, a
         together.wait(count - len(cancelled - set(together.said)))
         for number, request in enumerate(requests):
             if number in together.said:
-                scheduler.prefixes.forget()
-                alone = Heard(scheduler)
+                single.prefixes.forget()
+                alone = Heard(single)
                 alone.submit([request])
                 alone.wait(1)
                 assert alone.said[0] == together.said[number], request
                 assert alone.pieces[0] == together.pieces[number]
     finally:
         scheduler.close()
+        single.close()
     return scheduler
 
 
@@ -127,6 +138,46 @@ def test_tokens_with_adapters_are_those_of_the_request_alone(adapted: lispgpt.Mo
 def test_tokens_of_a_thousand_requests_with_adapters(adapted: lispgpt.Model, folders: list[Path]) -> None:
     """Run it after a change of lispgpt/serve/ or of adapters."""
     check_alone(adapted, seeded.rng(), 1000, len(folders))
+
+
+@pytest.fixture(scope="module")
+def drafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lispgpt.Model]:
+    """The model with one that drafts: itself, with an adapter that makes it wrong now and then."""
+    folder = tmp_path_factory.mktemp("drafted")
+    with lispgpt.load(AUSTEN, batch=PLACES, cache=folder, draft=AUSTEN) as made:
+        draft = lispgpt.load(AUSTEN, adapter=small_adapter(folder / "adapter"), cache=folder)
+        assert made.draft is not None
+        made.draft.close()
+        made.draft = draft
+        yield made
+
+
+def check_drafted(drafted: lispgpt.Model, model: lispgpt.Model, count: int) -> None:
+    """A text that is alone for a while is drafted, and the others are not: tokens are those without a draft model."""
+    lookups: list[Any] = []
+    text = drafted.text
+
+    def noted(*given: Any, **more: Any) -> Any:
+        made = text(*given, **more)
+        lookups.append(made.generator.drafts)
+        return made
+
+    drafted.text = noted  # type: ignore[method-assign]
+    random = seeded.rng()
+    for _ in range(count):
+        check_alone(drafted, random, int(random.integers(1, 8)), by=model)
+    used = [each for each in lookups if each is not None and each.checked]
+    assert used and 0 < sum(each.accepted for each in used) < sum(each.checked for each in used)
+
+
+def test_tokens_with_a_draft_model_are_those_without(drafted: lispgpt.Model, model: lispgpt.Model) -> None:
+    check_drafted(drafted, model, 6)
+
+
+@pytest.mark.slow
+def test_tokens_of_a_thousand_requests_with_a_draft_model(drafted: lispgpt.Model, model: lispgpt.Model) -> None:
+    """Run it after a change of lispgpt/serve/ or of drafts."""
+    check_drafted(drafted, model, 250)
 
 
 def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
