@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import seeded
 
-from lispgpt.base.dtypes import DTYPES
 from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.runtime.checkpoints.base import TensorInfo
-from lispgpt.runtime.checkpoints.blocks import in_blocks_of
+from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
 from lispgpt.runtime.decoding import GREEDY, PREFILL
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
@@ -27,8 +25,8 @@ def rounded_to_bf16(values: np.ndarray) -> np.ndarray:
 
 
 @dataclass
-class Weights:
-    """What a session asks of a checkpoint.  values: float32 arrays by name; bf16: the names stored as BF16."""
+class Weights(Checkpoint):
+    """A checkpoint of arrays.  values: float32 arrays by name; bf16: the names stored as BF16."""
 
     values: dict[str, np.ndarray]
     bf16: frozenset[str] = frozenset()
@@ -36,8 +34,8 @@ class Weights:
     format: str = "made here"
     path: Path = Path("weights made here")
 
-    def names(self) -> list[str]:
-        return list(self.values)
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.values)
 
     def info(self, name: str) -> TensorInfo:
         return TensorInfo(self.values[name].shape, "bf16" if name in self.bf16 else "f32", False)
@@ -46,15 +44,8 @@ class Weights:
         values = np.ascontiguousarray(self.values[name], np.float32)
         return (values.view(np.uint32) >> 16).astype(np.uint16) if name in self.bf16 else values
 
-    def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
-        if DTYPES[dtype].block > 1:
-            destination[:] = in_blocks_of(self.values[name], dtype)
-            return
-        if dtype == "f64":
-            destination[:] = self.values[name]
-            return
-        assert dtype == self.info(name).dtype
-        destination[:] = self.view(name)
+    def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
+        destination[...] = self.view(name) if dtype == self.info(name).dtype else self.values[name]
 
     def check_finite(self, names: object = None) -> None:
         """Weights made here are finite."""
