@@ -29,9 +29,9 @@ class SourceFile:
 
 
 def is_librarys(name: str) -> bool:
-    """Whether a location's file is one of the language's library."""
+    """Whether a location's file is one of the language's library, or of its schedules."""
     parts = PurePath(name).parts
-    return len(parts) == 2 and parts[0] == LIBRARY and (PACKAGE / name).is_file()
+    return parts[:1] == (LIBRARY,) and ".." not in parts and (PACKAGE / name).is_file()
 
 
 def source_files(program: Path, places: Places) -> list[SourceFile]:

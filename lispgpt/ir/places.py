@@ -95,7 +95,7 @@ def _told(chain: Sequence[tuple[str, str, str]]) -> str:
 @lru_cache(maxsize=64)
 def _is_librarys(file: str) -> bool:
     parts = PurePath(file).parts
-    return len(parts) == 2 and parts[0] == LIBRARY and (PACKAGE / file).is_file()
+    return parts[:1] == (LIBRARY,) and ".." not in parts and (PACKAGE / file).is_file()
 
 
 def _unescaped(file: str) -> str:

@@ -23,7 +23,7 @@ def read_schedules(path: Path, words: Mapping[str, Builtin], capabilities: Mappi
 
     Needs an active ir.Context and raises UserError for what is wrong with the file.
     """
-    source = Source(str(path), read_text(path))
+    source = Source(modules.source_name(path), read_text(path))
     with ir.Location.unknown():
         evaluator, environment = begin(path.parent, List(Span(source, 0, 0), ()))
         evaluator.states.of(kernels.Chip).capabilities.update(capabilities)

@@ -95,7 +95,15 @@ def path_of(evaluator: Evaluator, form: Form) -> Path:
         evaluator.site.fail(f"`{show(form)}` is neither a file nor a library", form)
     if name.startswith("@"):
         return evaluator.states.of(Files).root / name[1:].lstrip("/")
+    loading = evaluator.states.of(Files).loading
+    if loading and loading[-1].is_relative_to(LIBRARY):
+        return loading[-1].parent / name
     return Path(form.span.source.name).parent / name
+
+
+def source_name(path: Path) -> str:
+    """What messages and locations call a file: those of the library by their place in the package."""
+    return path.relative_to(LIBRARY.parent).as_posix() if path.is_relative_to(LIBRARY) else str(path)
 
 
 def load(evaluator: Evaluator, path: Path, form: Form) -> Environment:
@@ -111,7 +119,7 @@ def load(evaluator: Evaluator, path: Path, form: Form) -> Environment:
         text = read_text(path)
     except UserError as error:
         evaluator.site.fail(error.message, form)
-    source = Source(f"lib/{path.name}" if path.parent == LIBRARY else str(path), text)
+    source = Source(source_name(path), text)
     files.loading.append(key)
     environment = Environment(files.prelude, Dialects())
     run(evaluator, source, environment)
