@@ -6,7 +6,6 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,10 +60,8 @@ class Kept(Recording):
         self.printed.append(module.operation.get_asm(enable_debug_info=True))
 
 
-@pytest.fixture(scope="module", params=["cpu", "rocm:gfx1151"])
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
-    path = tmp_path_factory.mktemp("explore") / "small.lisp"
-    path.write_text(PROGRAM + (GENERATES if request.param == "cpu" else ""))
+def recorded_with_texts(request: Request) -> Kept:
+    """A compilation with what MLIR and the back end print of it."""
     assemblies: list[str] = []
 
     def noting(text: str, places: Places) -> Any:
@@ -74,10 +71,17 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording, "Recording", Kept)
         patch.setattr(recording, "instructions_of", noting)
-        found = recording.record(Request(path, request.param, longest=16))
+        found = recording.record(request)
     assert isinstance(found, Kept)
     found.assembly = assemblies[0]
-    yield found
+    return found
+
+
+@pytest.fixture(scope="module", params=["cpu", "rocm:gfx1151"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    path = tmp_path_factory.mktemp("explore") / "small.lisp"
+    path.write_text(PROGRAM + (GENERATES if request.param == "cpu" else ""))
+    return recorded_with_texts(Request(path, request.param, longest=16))
 
 
 @pytest.fixture(scope="module")
@@ -296,6 +300,29 @@ def test_a_failed_pass_ends_the_page(tmp_path: Path) -> None:
     assert data["passes"][-1]["seconds"] is None
 
 
+@needs_chromium
+def test_a_page_ends_at_the_pass_that_refuses_the_program(tmp_path: Path) -> None:
+    """With its message, and the form that it is about; what comes behind it did not run."""
+    path = tmp_path / "two.lisp"
+    store = "(memref.store (memref.load x (thread-id x)) x (thread-id x))"
+    launch = "(launch k [1] [128] x (output (type x)))"
+    path.write_text(f"(require-dialect memref)\n(kernel k [x y]\n  {store})\n(entry e [(x [128] f32)] {launch})\n")
+    found = record(Request(path, "rocm:gfx1151"))
+    target = tmp_path / "two.html"
+    target.write_text(page(*document(found, "lispgpt explore two.lisp")), encoding="utf-8")
+    script = """
+      const text = (selector) => document.querySelector(selector)?.textContent;
+      return { said: text("[role=alert]"), form: text(".lisp .form.failed"), pass: text(".pass.failed .name"),
+        chosen: text('.pass[aria-selected="true"] .name'),
+        folded: [...document.querySelectorAll(".fold")].map((each) => each.textContent) };
+    """
+    shown = acted(target, script, tmp_path)
+    assert "two.lisp:3:3: error: the kernel k stores to a tensor" in shown["said"]
+    assert shown["form"] == store
+    assert shown["pass"] == shown["chosen"] == f"✗ {found.pipeline.calls[len(found.seconds)].name}"
+    assert "passes did not run" in shown["folded"][-1]
+
+
 def test_a_program_with_a_main_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "main.lisp"
     path.write_text("(defn main [] -> i32 (: 0 i32))")
@@ -305,6 +332,8 @@ def test_a_program_with_a_main_is_refused(tmp_path: Path) -> None:
 
 FORMS = 30
 PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)|"([^":]+):(\d+):(\d+)"\(')
+STARTS = re.compile(r"(?:\.visible )?\.(?:entry|func) (?:\([^)]*\) )?(\w+)|([A-Za-z_]\w*):|[0-9a-f]+ <(\w+)>:")
+"""Of a function in PTX, in AMD's assembly and in a disassembly."""
 Chain = tuple[tuple[str, int, int], ...]
 
 
@@ -359,8 +388,8 @@ def _instructions(assembly: str) -> dict[str, list[tuple[str, int, int]]]:
     found: dict[str, list[tuple[str, int, int]]] = {}
     name, place = "", ("", 0, 0)
     for line in assembly.splitlines():
-        if starts := re.match(r"([A-Za-z_]\w*):|[0-9a-f]+ <(\w+)>:", line):
-            name, place = starts[1] or starts[2], ("", 0, 0)
+        if starts := STARTS.match(line):
+            name, place = starts[1] or starts[2] or starts[3], ("", 0, 0)
         elif said := re.match(r"\s+\.loc\s+(\d+) (\d+) (\d+)", line):
             place = (files[said[1]], int(said[2]), int(said[3])) if int(said[2]) else ("", 0, 0)
         elif said := re.match(r"(?:; )?(\S+\.lisp|\S*\?\?\S*|-):(\d+)", line):
@@ -376,10 +405,41 @@ def _instructions(assembly: str) -> dict[str, list[tuple[str, int, int]]]:
 def test_random_forms_light_up_what_their_places_say(
     recorded: Kept, written: tuple[dict[str, Any], Path], tmp_path: Path
 ) -> None:
+    check_random_forms(recorded, *written, tmp_path)
+
+
+LLAMA_1B = {"layers": 16, "width": 2048, "heads": 32, "kv-heads": 8, "hidden": 8192, "vocab": 128256, "context": 1024}
+STEP = {"sizes": ({"batch": 8, "length": 1024},), "entries": ("train",)}
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "target", "settings", "asks"),
+    [
+        *(("gpt2_generate.lisp", target, {}, {}) for target in ("cpu", "rocm:gfx1151", "cuda:sm_90a")),
+        ("llama_tiny.lisp", "cuda:sm_90a", LLAMA_1B | {"tied-head": True}, {}),
+        ("gpt2_train.lisp", "cuda:sm_90a", {"activation-type": "bf16"}, STEP),
+    ],
+)
+def test_random_forms_of_whole_models_light_up_what_their_places_say(
+    program: str, target: str, settings: dict[str, Any], asks: dict[str, Any], tmp_path: Path
+) -> None:
+    """And their pages are small."""
+    found = recorded_with_texts(Request(ROOT / "examples" / program, target, settings, **asks))
+    data, streams = document(found, f"lispgpt explore {program}")
+    path = tmp_path / "whole.html"
+    path.write_text(page(data, streams), encoding="utf-8")
+    assert path.stat().st_size < HIGHEST
+    check_random_forms(found, data, path, tmp_path)
+
+
+def check_random_forms(recorded: Kept, data: dict[str, Any], path: Path, tmp_path: Path) -> None:
     """In every pass and in machine code: the ops whose own locations name a form, and no others but those of which
     lowering has kept the first place and the model's own alone."""
-    data = written[0]
-    number, file = next((i, f) for i, f in enumerate(data["files"]) if not f["library"])
+    own = [(len(file["forms"]), i) for i, file in enumerate(data["files"]) if not file["library"]]
+    number = max(own)[1]
+    file = data["files"][number]
     forms = [list(file["forms"][i]) for i in seeded.rng().integers(0, len(file["forms"]), FORMS)]
     script = """
       const { model } = explore, bits = (lines) => lines.map((line) => +model.isLit(line.location)).join("");
@@ -390,9 +450,12 @@ def test_random_forms_light_up_what_their_places_say(
           code: bits(model.machine(name).filter((line) => /^[a-z]/.test(line.text) && !line.text.endsWith(":"))) }]));
       });
     """
-    lit = acted(written[1], script % (forms, number), tmp_path)
-    printed = [Said(text) for text in recorded.printed]
-    every = {chain for said in printed for lines in said.functions.values() for _, chains in lines for chain in chains}
+    lit = acted(path, script % (forms, number), tmp_path)
+    said = {text: Said(text) for text in set(recorded.printed)}
+    printed = [said[text] for text in recorded.printed]
+    every = {
+        chain for one in said.values() for lines in one.functions.values() for _, chains in lines for chain in chains
+    }
     code, judged = _instructions(recorded.assembly), 0
     for (start, end), shown in zip(forms, lit, strict=True):
         inside = _inside(file["text"], start, end, file["name"])

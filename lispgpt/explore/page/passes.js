@@ -36,7 +36,7 @@ export class Passes {
         class: "fold", role: "button", tabindex: 0,
         onclick: () => { this.unfolded.add(key); this.draw(); },
         onkeydown: (event) => event.key === "Enter" && (this.unfolded.add(key), this.draw()),
-      }, `⋯ ${still.length} passes change nothing here`));
+      }, `⋯ ${still.length} passes ${still[0].ran ? "change nothing here" : "did not run"}`));
       still = [];
     };
     rows.push(this.row(0, { name: "input", changed: changes.get(0) ?? 0, seconds: null, text: "" }, changes, 0));
@@ -50,7 +50,9 @@ export class Passes {
       }
       const row = this.row(number, pass, changes, total);
       const quiet = !changes.get(number) && model.chosen.pass !== number && failure?.pass !== number;
-      if (quiet) still.push({ number, row });
+      const ran = pass.seconds !== null;
+      if (still.length && still[0].ran !== ran) fold();
+      if (quiet) still.push({ number, row, ran });
       else { fold(); rows.push(row); }
     });
     fold();
