@@ -37,7 +37,7 @@
   (let [[n h w c] (shape x)
         [oh ow] [(places h kh sh [top bottom] dh) (places w kw sw [left right] dw)]
         each (quot c groups)
-        padded (< 0 (+ top bottom left right))]
+        padded (< 0 (max top bottom left right))]
     (tensor [b n p oh q ow g groups i kh j kw k each]
       (let [[y z channel] [(read-at p i sh top dh) (read-at q j sw left dw) (+ (* g each) k)]]
         (if padded
@@ -46,20 +46,19 @@
 
 ; the sum of all that windows see of each element of x [n h w c]
 (defn seen-of-each [seen [n h w c] [kh kw] [[sh sw] [[top _] [left _]] [dh dw]] groups]
-  (let [[oh ow each] [(dim seen 1) (dim seen 2) (quot c groups)]]
-    (tensor [b n y h z w channel c]
-      (fold (fn [sum tap]
-              (let [[i j] [(quot tap kw) (mod tap kw)]
-                    [y z] [(- (+ y top) (* i dh)) (- (+ z left) (* j dw))]
-                    [p q] [(quot (max y 0) sh) (quot (max z 0) sw)]
-                    real (and (and (>= y 0) (< p oh)) (and (>= z 0) (< q ow)))
-                    real (if (= sh 1) real (and real (= (mod (max y 0) sh) 0)))
-                    real (if (= sw 1) real (and real (= (mod (max z 0) sw) 0)))]
-                (+ sum (select real
-                               (at seen b (held p oh) (held q ow) (quot channel each) i j (mod channel each))
-                               0.0))))
-            0.0
-            (range (* kh kw))))))
+  (let [[oh ow each] [(dim seen 1) (dim seen 2) (quot c groups)]
+        summed (tensor [b n y h z w g groups k each]
+                 (fold (fn [sum tap]
+                         (let [[i j] [(quot tap kw) (mod tap kw)]
+                               [y z] [(- (+ y top) (* i dh)) (- (+ z left) (* j dw))]
+                               [p q] [(quot (max y 0) sh) (quot (max z 0) sw)]
+                               real (and (and (>= y 0) (< p oh)) (and (>= z 0) (< q ow)))
+                               real (if (= sh 1) real (and real (= (mod (max y 0) sh) 0)))
+                               real (if (= sw 1) real (and real (= (mod (max z 0) sw) 0)))]
+                           (+ sum (select real (at seen b (held p oh) (held q ow) g i j k) 0.0))))
+                       0.0
+                       (range (* kh kw))))]
+    (reshape summed [n h w c])))
 ; the two, each of which is the other's gradient
 (defn patches [x size geometry groups outside]
   (let [sizes (shape x)
@@ -101,7 +100,20 @@
 ; x and w [out channels/groups rows columns] of two dimensions, channels last -> [images rows columns out]
 (defn convolved-rows [x w geometry groups]
   (let [[o each kh kw] (shape w)
-        seen (patches x [kh kw] geometry groups 0.0)
+        [strides _ _] geometry
+        of-one (fn [x w seen] (multiplied-taps seen w groups))]
+    (defgradient of-one [g y x w seen]
+      [(convolved-rows g (turned w groups) (turned-geometry [kh kw] geometry) groups)
+       (gradient-of-taps g seen (shape w) groups)
+       nil])
+    (let [seen (patches x [kh kw] geometry groups 0.0)]
+      (if (= (max (first strides) (nth strides 1)) 1)
+        (of-one x w seen)
+        (multiplied-taps seen w groups)))))
+
+; seen as `patches` gives it, times w [out channels/groups rows columns]
+(defn multiplied-taps [seen w groups]
+  (let [[o each kh kw] (shape w)
         [n oh ow] (take 3 (shape seen))
         [rows taps] [(* n oh ow) (* kh kw each)]
         w (reshape (transpose w [0 2 3 1]) [groups (quot o groups) taps])
@@ -109,6 +121,28 @@
                (matmul-transposed (reshape seen [rows taps]) (reshape w [o taps]))
                (contract [r g o] (reshape seen [rows groups taps]) [r g k] w [g o k]))]
     (reshape made [n oh ow o])))
+
+; Where windows stand at every place, what the gradient is by what they see is a convolution of its own: of weights
+; [channels out/groups rows columns] whose rows and columns are in the other order
+(defn turned [w groups]
+  (let [[o each kh kw] (shape w)
+        w (reshape w [groups (quot o groups) each kh kw])]
+    (reshape (tensor [g groups e each c (quot o groups) i kh j kw] (at w g c e (- (- kh 1) i) (- (- kw 1) j)))
+             [(* groups each) (quot o groups) kh kw])))
+(defn turned-geometry [size [strides padding dilation]]
+  [strides
+   (map (fn [n [before after] d] [(- (* d (- n 1)) before) (- (* d (- n 1)) after)]) size padding dilation)
+   dilation])
+
+; the gradient by weights of such a shape, of the gradient g [n oh ow o] and what windows see
+(defn gradient-of-taps [g seen [o each kh kw] groups]
+  (let [rows (fold * 1 (take 3 (shape g)))
+        taps (* kh kw each)
+        made (if (= groups 1)
+               (contract [o k] (reshape g [rows o]) [r o] (reshape seen [rows taps]) [r k])
+               (contract [g o k] (reshape g [rows groups (quot o groups)]) [r g o]
+                                 (reshape seen [rows groups taps]) [r g k]))]
+    (transpose (reshape made [o kh kw each]) [0 3 1 2])))
 
 ; (convolution x w {:strides 2 :padding 1}): w is [out channels/groups rows columns]
 (defn convolution [x w & options]
