@@ -25,7 +25,7 @@ from lispgpt.cli.run import run
 from lispgpt.cli.sections import SECTIONS
 from lispgpt.passes.targets import find_target
 from lispgpt.runtime.data.shards import write_shard
-from lispgpt.runtime.devices import cuda, driver
+from lispgpt.runtime.devices import cuda, driver, emulated
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -148,6 +148,13 @@ def test_training_says_what_it_takes_in_place_of_the_programs_own(
     assert "vocab is" not in told
     warned = re.findall(r"own.lisp:[34]:\d+: warning: a norm multiplies by ([\w-]+), which begins as zeros", told)
     assert warned == ["norm-a", "norm-c"] and "(norm-a [8] {:init 1})" in told
+    (tmp_path / "few.txt").write_text("few words")
+    few = ["train", str(tmp_path / "own.lisp"), "--data", str(tmp_path / "few.txt"), "--vocab-size", "300"]
+    with pytest.raises(SystemExit) as ended:
+        main([*few, "--length", "40", "--run", str(tmp_path / "few")])
+    told = capfd.readouterr().err
+    assert ended.value.code == 1 and "context is 40, by --length 40, and not the program's 16\n" in told
+    assert re.search(r"vocab is \d+, by the tokenizer, and not the program's 60\n", told)
 
 
 def test_a_package_of_an_extra_is_named_by_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +174,11 @@ def test_a_check_without_a_gpu_says_what_there_is_to_compare(
     with pytest.raises(SystemExit) as ended:
         main(["check", str(tmp_path / "own.lisp")])
     assert ended.value.code == 1 and "there is no GPU here to compare" in capfd.readouterr().err
+    monkeypatch.setattr(emulated, "PACKAGES", {"a_module_that_is_nowhere": "nothing"})
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(tmp_path / "own.lisp"), "--prompt-tokens", "1,2", "--target", "emulated:gfx1151"])
+    told = capfd.readouterr().err
+    assert ended.value.code == 1 and told == "error: emulation needs nothing: pip install 'lispgpt[emulated]'\n"
 
 
 def test_a_missing_package_is_named_before_anything_else() -> None:

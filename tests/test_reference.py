@@ -362,3 +362,10 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
     assert len(named) == len(entries()) and all(anchor in pages[file].places for file, anchor in named)
     with pytest.raises(UserError, match="cannot write"):
         write_site(first, entries())
+
+
+def test_what_is_said_of_a_definition_stands_by_itself() -> None:
+    """In the source it may follow another; in the reference nothing stands before it."""
+    hanging = [e.name for e in of_kind("library") if re.match(r"(the same\b|likewise|as above)", e.text, re.IGNORECASE)]
+    assert not hanging
+    assert not [entry.name for entry in of_kind("library") if " Library: (require" in entry.summary]

@@ -28,6 +28,7 @@ from lispgpt.compiler.present import compiled_target, running_target
 from lispgpt.compiler.request import Request, prompt_size
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.decoding import DRAWN
+from lispgpt.runtime.devices import missing
 from lispgpt.runtime.plan.artifact import read_source
 from lispgpt.runtime.text import tokens_of
 
@@ -70,6 +71,8 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
     if given.checkpoint is not None and given.checkpoint.notice:
         say(given.checkpoint.notice)
     options["target"] = options["target"] or _gpu_here(given)
+    if (lacking := missing(options["target"])) is not None:
+        raise UserError(lacking)
     with tempfile.TemporaryDirectory() as folder:
         made = _request(ctx, given, options, Path(folder))
         prompt = _prompt(options, made, given.weights)
@@ -87,8 +90,8 @@ def _gpu_here(given: Given) -> str:
     found = compiled_target("auto") if given.artifact is None else given.artifact.target
     if given.artifact is None and found.partition(":")[0] == "cpu":
         raise UserError(
-            "there is no GPU here to compare with the CPU: --target emulated:gfx1151 compares AMD's instructions, run "
-            "on the CPU one by one, and --target cpu:x86-64-v3 those of another kind of CPU"
+            "there is no GPU here to compare with the CPU; --target emulated:gfx1151 has the CPU run an AMD GPU's "
+            "code, instruction by instruction"
         )
     return found
 

@@ -147,7 +147,7 @@
 (defn cumsum [x axis]
   (reshape (summed-so-far (reshape x (around x (axis-of x axis)))) (shape x)))
 
-; the same with products
+; as `cumsum`, of products
 (defn cumprod [x axis]
   (let [axis (axis-of x axis)
         order (concat [axis] (filter (fn [d] (not (= d axis))) (range (rank x))))

@@ -75,7 +75,7 @@
   (let [weigh (first (concat weigh [plain-score]))]
     (weighed-attention q k v (fn [score head t position] (select (<= t position) (weigh score head t position) -inf)))))
 
-; The same of qkv [rows 3*width], of texts one after the other -> [rows width]
+; `causal-attention` of qkv [rows 3*width], of texts one after the other -> [rows width]
 (defn causal-self-attention [qkv texts heads & weigh]
   (let [[n columns] (shape qkv)
         size (/ columns (* 3 heads))
@@ -181,7 +181,7 @@
             (contract [b s g h d] (softmax seen) [b s g h t] values [b g t d])))]
     (reshape weighted [n (* heads size)])))
 
-; The same where each head has a score of its own, sinks [heads], that takes its share and gives nothing: "Efficient
+; `attend` where each head has a score of its own, sinks [heads], that takes its share and gives nothing: "Efficient
 ; Streaming Language Models with Attention Sinks", Xiao et al. 2024, as gpt-oss has them
 (defn attend-with-sinks [q k v cache sinks weigh]
   (let [[n heads size] (shape q)
@@ -207,8 +207,8 @@
     (fn [score head t position]
       (select (< (- position t) window) score -inf))))
 
-; the same for layer l of a model of which some layers have a window: those that layer-types, a vector as config.json has
-; it, calls so, or where that is empty, those of which `otherwise` is true
+; whether layer l has a window, of a model of which some layers have one: those that layer-types, a vector as config.json
+; has it, calls so, or where that is empty, those of which `otherwise` is true
 (defn sliding? [layer-types l otherwise]
   (let [kind (if (= (count layer-types) 0) "" (nth layer-types l))]
     (cond (= kind "") otherwise

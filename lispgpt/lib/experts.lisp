@@ -46,7 +46,7 @@
 (defn through-expert [x expert gate up down]
   (by-expert (* (silu (by-expert x gate expert)) (by-expert x up expert)) down expert))
 
-; the same where gates and what they are times are one matrix, [experts 2*hidden width]
+; `through-expert` where gates and what they are times are one matrix, [experts 2*hidden width]
 (defn through-joined [x expert gate-up down]
   (let [both (by-expert x gate-up expert)
         hidden (quot (dim both 1) 2)
@@ -83,7 +83,7 @@
             (+ sum (tensor [r (dim y 0) c (dim y 1)] (* (at y r c) (at share r))))))
         0.0 chosen))
 
-; the same of experts that are feed-forward layers with a gate
+; `shared-among` of experts that are feed-forward layers with a gate
 (defn shared-out [x chosen gate up down]
   (shared-among chosen (fn [expert] (through-expert x expert gate up down))))
 

@@ -26,7 +26,7 @@
 (defn linear [x w & bias]
   (fold + (matmul-transposed x w) bias))
 
-; The same with a bias that a program has only where `biased` is true
+; `linear` with a bias that a program has only where `biased` is true
 (defmacro linear-if [biased x w b]
   `(if ~biased (linear ~x ~w ~b) (linear ~x ~w)))
 
@@ -60,7 +60,7 @@
     (tensor [r n c width]
       (+ (* (at centred r c) (at scale r) (at weight c)) (at bias c)))))
 
-; The same without a bias, and without a weight either
+; `layer-norm` without a bias, and without a weight either where none is given
 (defn centred-norm [x epsilon & weight]
   (let [[n width] (shape x)
         mean (/ (sum x) width)
@@ -81,7 +81,7 @@
   (let [[n heads size] (shape x)]
     (reshape (rms-norm (reshape x [(* n heads) size]) weight epsilon) [n heads size])))
 
-; the same by means, too, and with weights of each head's own, [heads size]
+; `head-norm` by means, too, and with weights of each head's own, [heads size]
 (defn own-norm [x weight epsilon]
   (let [[n heads size] (shape x)
         y (reshape (centred-norm (reshape x [(* n heads) size]) epsilon) [n heads size])]
@@ -151,11 +151,11 @@
 (defn gated [activate x gate up down]
   (linear (* (activate (linear x gate)) (stored (linear x up))) down))
 
-; With a SiLU, and with a GELU
+; `gated` with a SiLU (swiglu), and with a GELU (geglu)
 (defn swiglu [x gate up down] (gated silu x gate up down))
 (defn geglu [x gate up down] (gated gelu x gate up down))
 
-; The same of both products in one, [rows 2*hidden], the gate before what it is times
+; `swiglu` of both products in one, [rows 2*hidden], the gate before what it is times
 (defn swiglu-of [both down]
   (let [[n hidden] [(dim both 0) (quot (dim both 1) 2)]
         half (fn [i] (slice both [0 (* i hidden)] [n hidden]))]
@@ -165,7 +165,7 @@
 (defn clipped [x most]
   (if (= (* 1.0 most) 0.0) x (max (- most) (min x most))))
 
-; The same by a tanh
+; `clipped` by a tanh
 (defn capped [x most]
   (if (= (* 1.0 most) 0.0) x (* most (tanh (/ x most)))))
 

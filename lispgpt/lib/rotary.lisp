@@ -139,11 +139,11 @@
   (let [columns (quot (* share size) 1)]
     (if (= (mod columns 2) 0) (quot columns 2) (error "what of a head is turned is no whole number of pairs" columns))))
 
-; the same by a frequency of one's own
+; `turning` by a frequency of one's own, i -> turn per position: (rotary-frequency 10000.0 pairs)
 (defn turning-by [positions pairs frequency]
   (turning-through (rotary-angles positions pairs frequency)))
 
-; the same through angles [rows pairs], by which what is turned becomes larger
+; `turning` through angles [rows pairs], by which what is turned becomes larger
 (defn turning-through [angles & larger]
   (let [scale (if (> (count larger) 0) (nth larger 0) 1.0)
         scaled (fn [x] (if (= scale 1.0) x (* x scale)))

@@ -164,7 +164,7 @@
         skipped (tensor [r n h heads d size] (* (at (reshape x [n heads size]) r h d) (at skip h)))]
     [(+ (reshape found [n hidden]) (reshape skipped [n hidden])) (silu (columns-of given 0 hidden))]))
 
-; The same, gated, each group of columns of its own root mean square
+; `state-space`, gated, each group of columns of its own root mean square
 (defn normed-state-space [given norm conv conv-b dt-b a-log skip before memory groups epsilon]
   (let [[found gate] (state-space given (dim norm 0) conv conv-b dt-b a-log skip before memory groups)]
     (group-norm (* found gate) norm groups epsilon)))

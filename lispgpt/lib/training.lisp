@@ -63,7 +63,7 @@
         [loss right] (target-sums scores targets peak total vocab)]
     [(/ loss (max (sum (counting targets)) 1.0)) right]))
 
-; The same for scores = x times the transpose of w, plus a bias if there is one, of which about `head-rows` rows are
+; `cross-entropy` of scores = x times the transpose of w, plus a bias if there is one, of which about `head-rows` rows are
 ; there at once: the gradients by x, w and bias are made with them, and are this function's other values.
 ; x [rows width], w [columns width], bias [columns]; scores are held in the type of x
 (defn head-loss [x w targets vocab & bias]

@@ -83,7 +83,8 @@ def library(examples: bool = True) -> Iterator[Entry]:
             wanted = f"(require {path.stem})" if path.stem != "core" else "there without asking"
             wanted = "a schedule of GPU kernels" if path.parent.name == "kernels" else wanted
             above = "" if about and above.startswith("Of: ") else above
-            body = "\n\n".join(filter(None, (about.text if about else "", above, f"Library: {wanted}.")))
+            parts = (about.text if about else "", above, f"Library: {wanted}")
+            body = "\n\n".join(f"{part.rstrip('.')}." for part in parts if part)
             example = about.example if about else uses.get(name.name) or text[form.span.start : form.span.end]
             place = f"lib/{path.relative_to(PACKAGE / 'lib')}:{line}"
             related, used = _named(body, uses), counts[name.name]

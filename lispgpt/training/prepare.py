@@ -252,11 +252,11 @@ def _tell_replaced(given: Beginning, header: Mapping[str, Any], options: Options
     if given.checkpoint is not None or given.preset is not None:
         return
     own = declared(Request(given.program, "cpu", given.settings)).config
-    why = {"context": f"--length {options.length}", "vocab": "the tokenizer"}
-    for name, reason in why.items():
-        old, new = own.get(name), header.get(name, own.get(name))
-        if old is not None and old != new and name not in given.settings:
-            note(f"the run's {name} is {new}, by {reason}, and not the program's {old} (--set {name}={old} keeps that)")
+    for name, reason in (("context", f"--length {options.length}"), ("vocab", "the tokenizer")):
+        old, new = own.get(name), header.get(name)
+        if type(old) is type(new) is int and old != new and name not in given.settings:
+            kept = f" (--set {name}={old} keeps that)" if old > new else ""
+            note(f"the run's {name} is {new}, by {reason}, and not the program's {old}{kept}")
 
 
 def _check_preset(found: Declared, given: Beginning, header: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "device_kinds",
     "device_module",
     "installed_chip",
+    "missing",
     "open_device",
     "room",
     "wake_driver",
@@ -53,6 +54,13 @@ def open_device(
         )
     device: Device = device_module(kind).open_device(threads, index)
     return device
+
+
+def missing(target: str) -> str | None:
+    """Why nothing can run here that is made for a target, an emulated one too, and what would help; None if it can."""
+    kind = target.partition(":")[0]
+    module = importlib.import_module(f"{__name__}.emulated") if kind == "emulated" else device_module(kind)
+    return module.missing()  # type: ignore[no-any-return]
 
 
 def room(target: str) -> int | None:
