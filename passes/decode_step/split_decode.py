@@ -72,6 +72,7 @@ class SplitDecode(Pass):
         if self.when == "never" or target.copies is None or not target.intrinsics:
             return
         functions = {symbol_of(kernel): kernel for kernel in kernel_functions(module)} | functions_without_body(module)
+        called = _called(module)
         for entry in entry_functions(module):
             names = strings(entry.attributes["arguments"])
             if "repeatable" not in entry.attributes or "input:tokens" not in names:
@@ -81,9 +82,9 @@ class SplitDecode(Pass):
             except Refused as refused:
                 if self.when == "always":
                     _remark(entry, f"it is not shared among clusters: {refused}")
-        left = {callee_of(op) for e in entry_functions(module) for op in _calls(e)}
+        replaced = called - _called(module)
         for kernel in kernel_functions(module):
-            if symbol_of(kernel) not in left:
+            if symbol_of(kernel) in replaced:
                 kernel.erase()
 
     def _share(self, module: ir.Module, entry: ir.Operation, functions: dict[str, ir.Operation], target: Gpu) -> None:
@@ -136,6 +137,11 @@ def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tu
     rounds = [max(sum(floors[i : i + steps]), least) for i in range(first, end, steps)]
     rest = sum(floors[:first]) + sum(floors[end:])
     return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * exchange
+
+
+def _called(module: ir.Module) -> set[str]:
+    """The functions that entries call: none once the plan has been written down."""
+    return {callee_of(call) for entry in entry_functions(module) for call in _calls(entry)}
 
 
 def _calls(entry: ir.Operation) -> list[ir.Operation]:

@@ -41,12 +41,11 @@ class CollectGpuKernels(Pass):
 
 def _holder(module: ir.Module) -> ir.Block:
     """The gpu.module's block: what is there of an earlier run, or a new one ahead of all."""
-    ops = operations(module.body)
-    for op in ops:
+    for op in operations(module.body):
         if op.name == "gpu.module" and symbol_of(op) == MODULE_NAME:
             return op.regions[0].blocks[0]
     attributes = {"sym_name": MODULE_NAME}
-    holder = create_op("gpu.module", attributes=attributes, regions=1, ip=ir.InsertionPoint(ops[0]))
+    holder = create_op("gpu.module", attributes=attributes, regions=1, ip=ir.InsertionPoint.at_block_begin(module.body))
     return holder.regions[0].blocks.append()
 
 

@@ -12,16 +12,19 @@ from fuzz import odd_pipelines
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, compile_request
 from lispgpt.compiler.request import Request
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.passes.lower.collect_gpu_kernels import CollectGpuKernels
 from lispgpt.pipelines.pipeline_file import pipeline_path
+from lispgpt.runtime.plan.artifact import Artifact
 
 PROGRAM = "(weights (w [4 4]))(entry f [(x [2 4] f32)] (+ 1.0 (matmul-transposed x w)))"
 ROWS, PRODUCTS = "{:rows-per-block 4}", "{:outputs 48 :rows 16 :rows-tile 4"
 
 
-def compiled(folder: Path, text: str, target: str, program: str = PROGRAM) -> None:
+def compiled(folder: Path, text: str, target: str, program: str = PROGRAM) -> Artifact:
     (folder / "p.lisp").write_text("(require nn)" + program)
     (folder / "mine.lisp").write_text(text)
-    compile_request(Request(folder / "p.lisp", target, pipeline=folder / "mine.lisp"), Observer())
+    return compile_request(Request(folder / "p.lisp", target, pipeline=folder / "mine.lisp"), Observer())[0]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,22 @@ def test_a_pass_of_gpus_that_comes_again_is_right(old: str, new: str) -> None:
     """Where a kernel hands on what it is given, too, as canonicalize leaves copies."""
     text = pipeline_path("gpu").read_text()
     assert old in text and odd_pipelines.tried(text.replace(old, new, 1), "rocm:gfx1151") == "right"
+
+
+def test_kernels_that_no_entry_calls_any_more_stay(tmp_path: Path) -> None:
+    """Once the plan is written down there are no entries."""
+    text = pipeline_path("gpu").read_text()
+    assert text.count("(pass split-decode)") == 1
+    text = text.replace("(pass split-decode)", "").replace("(pass emit-plan)", "(pass emit-plan) (pass split-decode)")
+    made = compiled(tmp_path, text, "cuda:sm_90a")
+    assert made.kernels and sorted(re.findall(r"\.entry (\w+)", made.code.decode())) == sorted(made.kernels)
+
+
+def test_a_module_without_kernels_has_nothing_to_collect() -> None:
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse("module {}")
+        CollectGpuKernels().run(module, None)
+        assert "gpu.module @kernels" in str(module)
 
 
 @pytest.mark.parametrize("change", odd_pipelines.CHANGES)
