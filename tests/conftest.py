@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import seeded
 
+from lispgpt.compiler import kernel_code
 from lispgpt.passes.targets import cpu
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -147,6 +148,15 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "_object", make_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def processes() -> Iterator[None]:
+    """Kernels are compiled in the tests' own process: others are at work beside it, and each fork of one that holds so
+    much takes time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_code, "MOST_PROCESSES", 1)
         yield
 
 

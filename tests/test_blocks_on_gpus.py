@@ -27,6 +27,7 @@ def program_of(inner: int) -> str:
 
 
 # Rows of 1280 numbers are split among subgroups, whose lanes have two and a half vectors each.
+@pytest.mark.drawn
 @pytest.mark.parametrize(("rows", "inner"), [(1, 256), (3, 1280), pytest.param(20, 256, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "rocm:gfx1151"])
 def test_products_with_blocks(target: str, rows: int, inner: int, tmp_path: Path, fresh_seed: int) -> None:

@@ -115,6 +115,7 @@ BAD_RUNS: dict[str, tuple[list[object], int, list[str]]] = {
 }
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", BAD_RUNS)
 def test_a_bad_run_ends_with_one_error(name: str, call: Call) -> None:
     options, code, words = BAD_RUNS[name]

@@ -44,6 +44,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, lispg
         model.close()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("number", range(len(CHOICES)))
 def test_drafts_change_no_token(number: int, models: dict[str, lispgpt.Model]) -> None:
     prompt, options = seeded.rng().integers(3, 131, 7).tolist(), CHOICES[number]

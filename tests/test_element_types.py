@@ -119,6 +119,7 @@ def test_arithmetic_keeps_to_its_type(tmp_path: Path, target: str) -> None:
         np.testing.assert_array_equal(found["cut"], k.astype(np.int16))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("text", "given", "said"),
     [

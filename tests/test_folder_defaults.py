@@ -50,6 +50,7 @@ def config_of(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     return declared(Request(programs()[kind], "cpu", {}, settings_of(kind, data))).config
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[] if k in QUICK else [pytest.mark.slow]) for k in KINDS])
 def test_settings_that_are_left_out_are_those_of_transformers(kind: str) -> None:
     needed = NEEDED | {key for setting in map_of(kind).config.values() if not setting.optional for key in setting.keys}
@@ -86,6 +87,7 @@ def test_null_is_not_what_a_program_has_where_nothing_is_said() -> None:
         assert settings_of(kind, {**SMALL, key: 7})[name] == 7
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", OWN_HEADS)
 def test_heads_have_a_width_of_their_own_where_none_is_said(kind: str) -> None:
     """Null is an even share of the model's width, where transformers takes it."""

@@ -22,6 +22,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -284,7 +284,7 @@ def test_an_interrupt_at_any_moment_is_one_word(tmp_path: Path) -> None:
     command, rng = Path(sys.executable).with_name("lispgpt"), seeded.rng()
     assert command.read_text().startswith("#!/bin/sh")
     (tmp_path / "loop.lisp").write_text(LOOP)
-    for moment in [*rng.uniform(0, 0.07, 25), *rng.uniform(0, 0.5, 15)]:
+    for moment in [*rng.uniform(0, 0.07, 10), *rng.uniform(0, 0.5, 6)]:
         process = subprocess.Popen([command, "run", "loop.lisp"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         time.sleep(moment)
         process.send_signal(signal.SIGINT)

@@ -130,6 +130,7 @@ def random_inputs(name: str, length: int) -> Arrays:
     return made
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
 @pytest.mark.parametrize("name", ENTRIES)
 def test_chunks_and_steps_agree_with_a_loop(name: str, target: str, tmp_path: Path) -> None:
@@ -155,6 +156,7 @@ def loss(name: str, given: Arrays, weights: np.ndarray) -> float:
     return float((weights * REFERENCES[name](given)).sum())
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", list(ENTRIES))
 def test_gradients_are_those_of_a_loop(name: str, tmp_path: Path) -> None:
     state, inputs, body = ENTRIES[name]

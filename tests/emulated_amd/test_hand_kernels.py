@@ -16,6 +16,7 @@ from lispgpt.compiler.driver import Observer, Request, compile_request
 ENTRIES = ["softmax-by-hand", "norm-by-hand", "linear-by-hand", "vectors-by-hand", "chain"]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("chip", CHIPS)
 def test_values(chip: str, tmp_path: Path) -> None:
     program = tmp_path / "layers.lisp"

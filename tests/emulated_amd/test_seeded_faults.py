@@ -42,6 +42,7 @@ def random_values(artifact: Artifact, random: np.random.Generator, rows: int) ->
     return values
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(artifact: Artifact, mistake: str, entry: str) -> None:

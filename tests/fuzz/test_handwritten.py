@@ -39,6 +39,7 @@ def drawn(program: Written) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
 def test_a_program_gives_what_numpy_does(program: Written, tmp_path: Path) -> None:
     artifact = compiled(program, tmp_path, "cpu")

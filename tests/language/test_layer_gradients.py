@@ -148,6 +148,7 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     "expression,function,shapes,definitions", CASES, ids=[f"{n}-{case[0][:40]}" for n, case in enumerate(CASES)]
 )

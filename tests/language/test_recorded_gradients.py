@@ -20,6 +20,7 @@ OFTEN = ("rows", "layer-norm", "geglu", "rotary of a part", "attention within a 
 CASES = [pytest.param(a, id=a.name, marks=[] if a.name in OFTEN else [pytest.mark.slow]) for a in LAYERS]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("layer", CASES)
 def test_a_layer_has_pytorchs_gradients(layer: Layer, tmp_path: Path) -> None:
     wanted, given = recorded()[layer.name], layer.given()

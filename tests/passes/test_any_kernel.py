@@ -122,6 +122,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[np.ndarray, Arrays, np.ndarray], np.nda
 NOT_EMULATED = ("functions without an instruction",)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cpu", "rocm:gfx1151", "cuda:sm_90a"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_agrees_with_numpy(name: str, target: str, tmp_path: Path) -> None:

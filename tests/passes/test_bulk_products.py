@@ -199,6 +199,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.drawn
 @pytest.mark.usefixtures("few_cores")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(fault: str, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def expected(name: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, positions: 
     return q[: len(positions)] if name == "unread" else np.reshape(rows, (-1, 2 * SIZE))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, tmp_path: Path) -> None:
     """16 rows, then one, in each of two sequences of a batch as in one sequence."""
@@ -100,6 +101,7 @@ def test_values(name: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=f"position {first}")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("rows", [1, pytest.param(16, marks=pytest.mark.slow)])
 def test_values_on_nvidia(name: str, rows: int, tmp_path: Path) -> None:

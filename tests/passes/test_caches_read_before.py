@@ -30,6 +30,7 @@ READS = """
 """
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("last", ["rows", "(slice (reshape rows [n 128]) [(- n 1) 0] [1 128])"])
 @pytest.mark.parametrize(("before", "after"), [("(square held)", "* 1.0"), ("held", "square")])
 def test_what_a_cache_holds_is_read_before_it_changes(tmp_path: Path, last: str, before: str, after: str) -> None:

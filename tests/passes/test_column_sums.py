@@ -54,6 +54,7 @@ def shares(artifact: Artifact) -> list[int]:
     return [step.grid[0] for step in launches if step.kernel.startswith("rows") and step.grid[0] in (512, 1024)]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_norms_gradients_are_made_with_its_rows(target: str, tmp_path: Path) -> None:
     artifact = compile_text(NORM.format(n=ROWS, m=COLUMNS), tmp_path, target=target)

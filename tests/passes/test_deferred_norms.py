@@ -65,6 +65,7 @@ def close(found: np.ndarray, wanted: np.ndarray, most: float) -> bool:
     return bool(np.linalg.norm(found - wanted) <= most * np.linalg.norm(wanted))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("norm", "sizes", "options"),
     [
@@ -104,6 +105,7 @@ def test_errors_are_those_of_rows_that_are_not_centred(tmp_path: Path, far: floa
     assert close(found["first"], wanted["first"], 2e-5 * (1 + far / deviation)), "means are all that errors grow with"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("rows", "norm", "deferred"),
     [

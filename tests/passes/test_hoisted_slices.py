@@ -99,6 +99,7 @@ def test_parts_are_those_of_the_whole(name: str, tmp_path: Path) -> None:
     assert made == {case.kept}
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_90a", "rocm:gfx1151"])
 @pytest.mark.parametrize("program", [pytest.param("gpt2_generate", marks=pytest.mark.slow), "llama_tiny"])
 def test_a_prompt_has_one_row_behind_its_last_keys(program: str, target: str, tmp_path: Path) -> None:

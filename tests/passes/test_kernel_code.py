@@ -31,6 +31,13 @@ from lispgpt.passes.targets.binary import find_ptxas
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 
+
+@pytest.fixture(autouse=True)
+def _processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as users have."""
+    monkeypatch.setattr("lispgpt.compiler.kernel_code.MOST_PROCESSES", 16)
+
+
 MODEL = """(require nn)
 (config vocab 48 context 8 width 32)
 (weights (table [vocab width] bf16) (w [width width] bf16) (b [width]))

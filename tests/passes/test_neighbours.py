@@ -32,6 +32,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cpu", "emulated:gfx942", "emulated:gfx1151"])
 @pytest.mark.parametrize("name", CASES)
 def test_each_neighbour_has_its_own_value(name: str, target: str, tmp_path: Path) -> None:
@@ -47,6 +48,7 @@ def test_each_neighbour_has_its_own_value(name: str, target: str, tmp_path: Path
     np.testing.assert_allclose(np.where(near, found, 0), np.where(near, exact, 0), atol=2e-3)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 7])
 def test_odd_columns_of_bf16_compile_for_this_cpu(rows: int, tmp_path: Path) -> None:
     """LLVM joins such conversions to vectors of bf16 for which x86's code generator has no rule."""

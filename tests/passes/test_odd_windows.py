@@ -18,6 +18,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cpu", "emulated:gfx942", "emulated:gfx1151"])
 @pytest.mark.parametrize("size", [11, 3, 8])
 def test_a_window_has_its_elements_wherever_it_starts(size: int, target: str, tmp_path: Path) -> None:

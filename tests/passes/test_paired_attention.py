@@ -29,6 +29,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("precision", "dtype", "rows", "context", "heads", "groups", "depth", "first"),
     [
@@ -90,6 +91,7 @@ def reference(x: np.ndarray, kv: np.ndarray, heads: int, groups: int, first: int
     return np.einsum("hrt,htd->rhd", powers / powers.sum(-1, keepdims=True), values)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151"])
 def test_fast_values_on_gpus(target: str, tmp_path: Path) -> None:
     rows, context, heads, depth, first = 64, 128, 2, 64, 40

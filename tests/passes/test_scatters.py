@@ -39,6 +39,7 @@ def sums(artifact: Artifact, ids: np.ndarray, g: np.ndarray) -> np.ndarray:
         return session.run("gathered", ids=ids, g=g)["gathered"]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     "target", ["cpu", "cuda:sm_90a", "rocm:gfx1151", pytest.param("rocm:gfx942", marks=pytest.mark.slow)]

@@ -173,6 +173,7 @@ STRUCTURED = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("case", STRUCTURED, ids=lambda case: re.sub(r"\W+", "-", case))
 def test_structured(run_main: Callable[..., Any], case: str) -> None:
     body, type_, expected = STRUCTURED[case]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("type_", "constant", "shown"),
     [

@@ -58,6 +58,7 @@ def shuffled(values: np.ndarray, mode: str, offset: int, width: int, subgroup: i
     return result
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("mode", "offset", "width"), [("xor", 5, 32), ("up", 3, 16), ("down", 2, 32), ("idx", 7, 8)])
 def test_shuffles(run_main: Callable[..., Any], mode: str, offset: int, width: int) -> None:
     values = seeded.rng().integers(-100, 100, 40).astype(np.float64)

@@ -80,6 +80,7 @@ def test_surplus_arguments_of_print_are_a_warning(tmp_path: Path) -> None:
     assert missing.returncode == 1 and "error: the format asks for 2 arguments and gets 1" in missing.stderr
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("text", "arguments", "printed"),
     [("* 100%%", "", "* 100%"), ("%*d|%-6.2f|%%", "(: 4 i32) (: 7 i32) (: 1.5 f64)", "   7|1.50  |%"),
@@ -93,6 +94,7 @@ def test_println_takes_a_list(tmp_path: Path) -> None:
     assert output(tmp_path, '(defn main [] -> i64 (println ["x %d %d" (: 1 i32) (: 2 i32)]) 0)') == "x 1 2\n0\n"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_printf_of_so_many(tmp_path: Path, count: int) -> None:
     text = TEXT.replace("FORMAT", "%ld " * count + "\\n\\0").replace("NUMBER", str(4 * count + 2))
@@ -111,6 +113,7 @@ def test_an_llvm_function_has_a_type_with_an_arrow(tmp_path: Path) -> None:
     assert output(tmp_path, program) == "4\n5\n"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("mark", ["lispier.toml", "pyproject.toml", "Cargo.toml", ".git"])
 def test_a_projects_root(tmp_path: Path, mark: str) -> None:
     (tmp_path / mark).touch()

@@ -43,6 +43,7 @@ def assert_drawn_from(tokens: list[int], probabilities: np.ndarray) -> None:
     assert (np.abs(counts - expected) < 6 * deviation).all()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p", "min_p"),
     [

@@ -60,6 +60,7 @@ def assert_same(ours: Path, theirs: Path) -> None:
             np.testing.assert_array_equal(array, others[file][name], err_msg=f"{file}: {name}")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     "given",
     [

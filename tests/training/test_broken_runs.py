@@ -26,13 +26,16 @@ from lispgpt.training.runs import train as train_program
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_run_that_is_killed_ten_times_loses_nothing_before_its_last_checkpoint(place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_often_loses_nothing_before_its_last_checkpoint(
+    place: Path, tmp_path: Path, kills: int
+) -> None:
     whole, run, rng = tmp_path / "whole", tmp_path / "run", seeded.rng()
-    given = {"steps": 1200, "checkpoint_every": 40, "seed": seeded.fresh_seed()}
+    given = {"steps": 120 * kills, "checkpoint_every": 40, "seed": seeded.fresh_seed()}
     begun(place, whole, **given)
     begin = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300, **STEPS, **given}
     last = 0
-    for kill in range(10):
+    for kill in range(kills):
         child = os.fork()
         if child == 0:
             stepped = (run / "metrics.jsonl").exists()
@@ -54,7 +57,7 @@ def test_a_run_that_is_killed_ten_times_loses_nothing_before_its_last_checkpoint
             assert step >= last
             assert checkpoints.open(run).config["vocab"] == checkpoints.open(whole).config["vocab"]
             last = step
-    assert 0 < last < 1200, "killed in the middle"
+    assert 0 < last < 120 * kills, "killed in the middle"
     train(run, place / "cache", resume=True)
     assert losses(run) == losses(whole)
     assert not list((run / "checkpoints").glob(".*")), "nothing unfinished is left"

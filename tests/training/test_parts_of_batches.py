@@ -99,6 +99,7 @@ def test_parts_that_are_treated_alike_may_be_those_of_each_device(tmp_path: Path
     differences(tmp_path, ALIKE, devices)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("loss", UNLIKE)
 def test_parts_that_are_not_treated_alike_are_refused_at_their_form(tmp_path: Path, loss: str) -> None:
     zeros = Weights({name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()})
