@@ -100,13 +100,15 @@ def write_model(path: Path) -> None:
 
 
 def add_vocabulary(writer: Any) -> None:
-    """Tokens that are only numbered: nothing here is encoded or decoded."""
+    """Bytes as GPT-2 writes them, and words that are only numbered."""
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    letters = [chr(0x100 + i) for i in range(256)]
-    writer.add_token_list([*letters, *(f"word{i}" for i in range(VOCAB - 257)), "<|endoftext|>"])
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in shown]
+    letters = [chr(byte if byte in shown else 256 + others.index(byte)) for byte in range(256)]
+    writer.add_token_list([*letters, "Ġw", *(f"Ġw{i}" for i in range(VOCAB - 258)), "<|endoftext|>"])
     writer.add_token_types([1] * (VOCAB - 1) + [3])
-    writer.add_token_merges([f"{letters[0]} {letters[1]}"])
+    writer.add_token_merges(["Ġ w"])
     writer.add_bos_token_id(VOCAB - 1)
     writer.add_eos_token_id(VOCAB - 1)
 
