@@ -91,6 +91,11 @@ def use_openai(client: openai.OpenAI) -> None:
         model="austen", prompt="It is a truth", max_tokens=5, logprobs=1, echo=True, seed=1
     )
     assert done.choices[0].text.startswith("It is a truth") and len(done.choices[0].logprobs.tokens) == 5  # type: ignore[union-attr, arg-type]
+    found = client.embeddings.create(model="austen", input=["It is a truth", "Emma"])  # which asks for base64
+    plain = client.embeddings.create(model="austen", input="Emma", encoding_format="float")
+    vectors = [each.embedding for each in (*found.data, *plain.data)]
+    assert len(vectors) == 3 and all(abs(sum(x * x for x in vector) - 1) < 1e-3 for vector in vectors)
+    assert all(abs(x - y) < 1e-6 for x, y in zip(vectors[1], vectors[2], strict=True)) and found.usage.total_tokens > 3
     for wrong in ({"model": "nobody"}, {"model": "austen", "temperature": -1}):
         try:
             client.chat.completions.create(messages=SAID, **wrong)  # type: ignore[call-overload]

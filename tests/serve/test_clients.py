@@ -24,7 +24,10 @@ def test_requests_of_clients_are_answered(server: Running, number: int) -> None:
     found = server.client.ask(asked["path"], body, asked["headers"])
     right = body is None or (body["model"] == "austen" and body.get("temperature", 1) >= 0)
     assert found.status == (200 if right else 404 if body["model"] == "nobody" else 400)
-    if right and body:
+    if right and asked["path"] == "/v1/embeddings":
+        kind = list if body.get("encoding_format") == "float" else str
+        assert all(type(each["embedding"]) is kind for each in found.json["data"])
+    elif right and body:
         assert all(choice["finish_reason"] for choice in found.json["choices"])
     elif not right:
         assert found.json["error"]["param"] in ("model", "temperature")
