@@ -24,7 +24,7 @@ from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import AttentionBuilder
-from lispgpt.passes.tile.copies import has_whole_pieces
+from lispgpt.passes.tile.copies import is_direct
 from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
 from lispgpt.passes.tile.row_reductions import row_reductions
@@ -158,7 +158,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "brought?": ((OPERAND,), lambda operand: not operand.reduces() or row_reductions(operand) is not None),
     "instruction": ((KERNEL,), lambda kernel: kernel.instruction),
     "nanoseconds": ((PRODUCT, SIZES, NUMBER, NUMBER), lambda kernel, sizes, *how: kernel.nanoseconds(*sizes, *how)),
-    "direct?": ((OPERAND,), lambda operand: operand.dtype == "bf16" and has_whole_pieces(operand)),
+    "direct?": ((OPERAND,), is_direct),
     "direct-nanoseconds": (
         (PRODUCT, SIZES, SIZES, NUMBER, NUMBER),
         lambda kernel, sizes, k, *how: kernel.direct_nanoseconds(*sizes, *k, *how),

@@ -23,7 +23,7 @@ type (types.py).
         computed by the block together: tile.load reads what came of it
     tile.put patches slot:  stored there; others may read it behind a barrier
     tile.operand view batch outer inner:  a box of a view, of which each lane loads what it multiplies; the result's
-        layout says of which operand, and rows past the view's end are its last one's
+        layout says of which operand, and rows past the view's end are its last one's.  Weights in `blocks` stay in them
     tile.split operand:  the same as BF16 numbers, so many to an element
     tile.ring:  a ring; its `copies` are "async" (all threads copy pieces) or "bulk" (one thread copies boxes)
     tile.fill ring view batch outer inner number:  starts to bring a box to a slot, as the ring's `member`; that of a

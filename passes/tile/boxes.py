@@ -49,6 +49,14 @@ class Box:
         """The type of those whose bytes the view shows; "": it shows numbers."""
         return self.operand.blocks if isinstance(self.operand, PackedOperand) else ""
 
+    @property
+    def numbers(self) -> int:
+        """Of a row."""
+        if not self.blocks:
+            return self.columns
+        dtype = find_dtype(self.blocks)
+        return self.columns // dtype.item_bytes * dtype.block
+
 
 def emit(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
     """An op of the dialect, and its result."""

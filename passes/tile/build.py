@@ -20,8 +20,18 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.boxes import Box, Loads, emit, fill, view_of, wait_for
-from lispgpt.passes.tile.copies import ASYNC, BULK, COPIES, PIECE, REGISTERS, boxes_of, has_whole_pieces, packed
-from lispgpt.passes.tile.cost import Work, seconds
+from lispgpt.passes.tile.copies import (
+    ASYNC,
+    BULK,
+    COPIES,
+    PIECE,
+    REGISTERS,
+    PackedOperand,
+    boxes_of,
+    has_whole_pieces,
+    packed,
+)
+from lispgpt.passes.tile.cost import Work, seconds, unpacking
 from lispgpt.passes.tile.types import (
     SPREAD,
     SUBGROUP,
@@ -113,13 +123,15 @@ class Builder:
         p = self.product
         sides = [(x, min(n, x.extent)) for x, n in ((self.left, rows), (self.right, columns))]
         each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n in sides)
-        flight = sum(ahead * share * members * n * b.item_bytes(x.tensor.type) for x, n in sides)
+        flight = sum(ahead * share * members * n * _row_bytes(x) / p.inner for x, n in sides)
         unique = sum(p.batches * x.extent * _row_bytes(x) for x, _ in sides)
         blocks = p.batches * -(-p.rows // rows) * -(-p.columns // columns)
         multiply_adds = rows * columns * p.inner * max(map(self.parts_of, (self.left, self.right)))
         reduces = any(x.reduces() for x, _ in sides)
         depth = ahead * share
-        work = Work(blocks, each, unique, multiply_adds, 0, resident, flight=flight, depth=depth, reduces=reduces)
+        kind = self.left.blocks if isinstance(self.left, PackedOperand) else ""
+        others = unpacking(kind, reduces) * rows * p.inner if kind else 0
+        work = Work(blocks, each, unique, multiply_adds, 0, resident, others, flight, depth, reduces)
         return round(1e9 * (seconds(work, self.target) or 0.0))
 
     def copies(self, boxes: Sequence[Box]) -> str:
@@ -374,17 +386,19 @@ class Builder:
 
     def _operand(self, view: ir.Value, box: Box, sums: RegisterTile) -> ir.Value:
         parts, unit = sums.shape[0], self.target.matrix
-        if box.columns % parts:
-            raise Refused(f"{parts} members cannot share out a step of {box.columns}")
         if unit is None or self.product.inner % unit.run:
             raise Refused("what is summed is no whole number of what a lane loads at once")
-        shape = (parts, box.rows, box.columns // parts)
-        tile = RegisterTile(shape, view.type.element_type, box.direct, sums.teams)
+        if box.numbers % parts or (box.blocks and self.product.inner % box.numbers):
+            raise Refused(f"{parts} members cannot share out steps of {box.numbers}")
+        shape = (parts, box.rows, box.numbers // parts)
+        tile = RegisterTile(shape, view.type.element_type, box.direct, sums.teams, blocks=box.blocks)
         return create_op("tile.operand", [view, *map(b.as_value, box.at)], [tile.type]).results[0]
 
     def _split(self, operand: ir.Value) -> ir.Value:
-        """An operand as BF16 numbers."""
+        """An operand as BF16 numbers; in blocks, as it is."""
         tile = register_tile(operand)
+        if tile.blocks:
+            return operand
         numbers = self.parts if tile.dtype == b.f32() else 1
         return emit("split", [operand], replace(tile, shape=(numbers, *tile.shape), dtype=ir.BF16Type.get()).type)
 

@@ -176,11 +176,13 @@ def _mma_of_lanes(op: ir.Operation, target: Gpu) -> None:
     unit = target.matrix
     _want(unit is not None and sums.unit == SUBGROUP, op, f"{target} has no matrix instruction for {sums.unit}s")
     assert unit is not None
-    _want(len(a.shape) == len(b.shape) == 4 and a.dtype == b.dtype == ir.BF16Type.get(), op, "they are in BF16")
-    (parts, rows, columns), teams = sums.shape, sums.teams
-    same = a.shape[1:] == (parts, rows, a.shape[3]) and b.shape[1:] == (parts, columns, a.shape[3])
+    short = [x for x in (a, b) if not x.blocks]
+    _want(all(len(x.shape) == 4 and x.dtype == ir.BF16Type.get() for x in short), op, "they are in BF16")
+    _want(b in short, op, "B is in BF16")
+    (parts, rows, columns), teams, k = sums.shape, sums.teams, a.shape[-1]
+    same = a.shape[-3:-1] == (parts, rows) and b.shape[1:] == (parts, columns, k)
     _want(same and a.teams == b.teams == teams, op, "extents of sums, A and B differ")
-    each = rows // teams[0], columns // teams[1], a.shape[3]
+    each = rows // teams[0], columns // teams[1], k
     whole = (each[0] * teams[0], each[1] * teams[1]) == (rows, columns)
     fits = each[0] % unit.rows == each[1] % unit.columns == each[2] % unit.block == 0
     _want(

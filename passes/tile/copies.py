@@ -23,8 +23,8 @@ loads into registers, of anything that can be read."""
 
 COPIES = (REGISTERS, ASYNC, BULK)
 
-PIECE = 16
-"""Bytes that one asynchronous copy of a thread brings."""
+PIECE, WORD = 16, 4
+"""Bytes that one asynchronous copy of a thread brings, and that a thread loads at once at least."""
 
 
 def operand_of(view: ir.Value) -> Operand:
@@ -91,6 +91,14 @@ def has_whole_pieces(operand: Operand) -> bool:
     piece = PIECE // b.item_bytes(view.argument.type)
     wide = [n for n, extent in zip(view.strides[:-1], view.extents[:-1], strict=True) if extent > 1]
     return operand.along_k % piece == 0 and all(n % piece == 0 for n in (view.offset, *wide))
+
+
+def is_direct(operand: Operand) -> bool:
+    """Whether lanes can load it as matrix instructions take it: BF16 in whole pieces, or blocks of which rows are whole
+    words."""
+    if isinstance(operand, PackedOperand):
+        return strided(operand.tensor) is not None and operand.layout.extent(operand.layout.sums) % WORD == 0
+    return operand.dtype == "bf16" and has_whole_pieces(operand)
 
 
 def flat(view: Operand) -> tuple[ir.Value, Callable[[Index, Index, Index], Index]]:

@@ -10,20 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import shape_of, trip_count
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.copies import operand_of
+from lispgpt.passes.tile.copies import WORD, operand_of
 from lispgpt.passes.tile.types import A, RegisterTile, register_tile, ring_tiles, shared_tile
 
 CORE_SHARE, CACHE_SHARE = 1.5, 1.3
 """What a core takes from the cache at most, by its part of the memory's rate, and all cores together, by that rate: on
 an H200 (2026), where these and START and STEP tell 14 products of few rows within 25 %, by 9 % in the middle."""
 
-MADE, UNPACKED, BUSY = 8, 4, 0.5
+MADE, UNPACKED, BUSY = 8, 12, 0.5
 """Operations by which an element is made that is not in memory, and a number of one in a block; and the share of the
 rate of vector instructions that is reached."""
+
+LOADED_WORDS, SHIFTED_WORDS, BESIDE_NORM = 12, 20, 6
+"""Operations by which lanes load and unpack a number of one in a block, words of 32 bits at a time; where these lie
+across words; and more where rows are normed beside it.  By 15 kernels of an H200 (2026)."""
 
 REACHED = 0.87
 """Of the memory's rate, in long copies."""
@@ -86,6 +91,12 @@ def seconds(work: Work, target: Gpu) -> float | None:
     return both ** (1 / TOGETHER) + (NORM if work.reduces else 0.0)
 
 
+def unpacking(dtype: str, reduces: bool) -> int:
+    """Operations of lanes by which a number of one in a block becomes one to multiply."""
+    whole = find_dtype(dtype).item_bytes % WORD == 0
+    return (LOADED_WORDS if whole else SHIFTED_WORDS) + BESIDE_NORM * reduces
+
+
 def work_of(program: Sequence[ir.Operation], grid: Sequence[int], residency: int) -> Work:
     """What a tile program's blocks do, whose ops these are, of a kernel with such a grid."""
     multiply_adds = others = flight = 0.0
@@ -104,23 +115,21 @@ def work_of(program: Sequence[ir.Operation], grid: Sequence[int], residency: int
             if op.name == "tile.operand":
                 ahead = op in program
                 flight += lines * columns * ahead
-                depth += (
-                    columns
-                    // register_tile(op.results[0]).shape[0]
-                    * (register_tile(op.results[0]).layout == A)
-                    * ahead
-                )
+                tile = register_tile(op.results[0])
+                depth += tile.shape[-1] * ahead if tile.layout == A else 0
         elif op.name == "tile.mma":
             (parts, rows, columns), *operands = register_tile(op.operands[0]).shape, *list(op.operands)[1:]
             if RegisterTile.of(operands[0].type):
-                numbers, _, _, share = register_tile(operands[0]).shape
-                products = max(numbers, register_tile(operands[1]).shape[0])
-                multiply_adds += times * rows * columns * parts * share * products
+                a, numbers = register_tile(operands[0]), register_tile(operands[1]).shape[0]
+                products = max(1 if a.blocks else a.shape[0], numbers)
+                multiply_adds += times * rows * columns * parts * a.shape[-1] * products
+                normed = any(o.name == "tile.reduce_rows" for o in program)
+                others += unpacking(a.blocks, normed) * times * rows * parts * a.shape[-1] if a.blocks else 0
                 continue  # no member waits for another
-            a = shared_tile(operands[0])
-            products = max(a.parts, shared_tile(operands[1]).parts)
-            multiply_adds += times * rows * columns * a.numbers * products
-            others += UNPACKED * times * rows * a.numbers if a.blocks else 0
+            shared = shared_tile(operands[0])
+            products = max(shared.parts, shared_tile(operands[1]).parts)
+            multiply_adds += times * rows * columns * shared.numbers * products
+            others += UNPACKED * times * rows * shared.numbers if shared.blocks else 0
             steps = max(steps, times)
     each, unique, reduces = (
         sum(brought.values()),
@@ -143,7 +152,7 @@ def _repeated(ops: Sequence[ir.Operation], times: int = 1) -> Iterator[tuple[ir.
 def _box(op: ir.Operation) -> tuple[int, int]:
     """Rows and columns of what an op brings."""
     if op.name in ("tile.load", "tile.operand"):
-        *parts, rows, columns = register_tile(op.results[0]).shape
-        return rows, prod(parts) * columns
+        tile = register_tile(op.results[0])
+        return tile.shape[-2], tile.row_bytes // b.item_bytes(tile.dtype)
     tile = ring_tiles(op.operands[0])[ir.IntegerAttr(op.attributes["member"]).value]
     return tile.rows, tile.columns

@@ -146,8 +146,10 @@ class _Meaning(Machine):
         return [box if tile.layout == PATCHES else _in_parts(box, tile.shape[0])]
 
     def operand(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
-        parts, rows, share = register_tile(step.op.results[0]).shape
-        box = self._box(step.operands[0], values[0], values[1:], (rows, parts * share))  # type: ignore[arg-type]
+        tile = register_tile(step.op.results[0])
+        parts, rows, share = tile.shape
+        shape = rows, tile.row_bytes if tile.blocks else parts * share
+        box = self._box(step.operands[0], values[0], values[1:], shape)  # type: ignore[arg-type]
         return [box.reshape(rows, parts, share).transpose(1, 0, 2)]
 
     def split(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
@@ -225,6 +227,8 @@ class _Meaning(Machine):
     def mma(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
         sums, (a, b) = values[0], (v if isinstance(v, np.ndarray) else self.slots[v] for v in values[1:])
         b = b.transpose(0, 2, 1) if "across" in step.op.attributes else b
+        if isinstance(values[1], np.ndarray) and register_tile(step.op.operands[1]).blocks:
+            a = a[None]  # numbers of blocks are as they are
         a, b = (v if v.ndim == 4 else _by_members(v, len(sums)) for v in (a, b))
         most, found = max(len(a), len(b)), sums.copy()
         for part, p, q in every(range(len(sums)), range(len(a)), range(len(b))):

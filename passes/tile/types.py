@@ -8,9 +8,11 @@ whose encoding says which threads have what.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import InternalError
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import integers
 
@@ -104,7 +106,8 @@ class RegisterTile:
     each sums of their own; of operands [parts, rows, k], a subgroup's own k; and of operands in so many BF16 numbers an
     element [numbers, parts, rows, k].
 
-    teams: how many subgroups or warpgroups (`unit`) lie along the rows and along the columns.
+    teams: how many subgroups or warpgroups (`unit`) lie along the rows and along the columns.  blocks: of an operand
+    whose numbers are weights in blocks as they are, their type.
     """
 
     shape: tuple[int, ...]
@@ -112,6 +115,16 @@ class RegisterTile:
     layout: str
     teams: tuple[int, int] = (1, 1)
     unit: str = SUBGROUP
+    blocks: str = ""
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row in memory, for all that share out k."""
+        numbers = prod(self.shape[:-2]) * self.shape[-1]
+        if not self.blocks:
+            return numbers * b.item_bytes(self.dtype)
+        dtype = find_dtype(self.blocks)
+        return numbers // dtype.block * dtype.item_bytes
 
     @property
     def members(self) -> int:
@@ -122,6 +135,7 @@ class RegisterTile:
     @property
     def type(self) -> ir.Type:
         facts = {"layout": self.layout, "teams": list(self.teams), "unit": self.unit}
+        facts |= {"blocks": self.blocks} if self.blocks else {}
         return ir.RankedTensorType.get(list(self.shape), self.dtype, attribute(facts))
 
     @staticmethod
@@ -131,11 +145,12 @@ class RegisterTile:
         if not isinstance(encoding, ir.DictAttr):
             return None
         facts = {one.name: one.attr for one in encoding}
-        if set(facts) != {"layout", "teams", "unit"}:
+        blocks = ir.StringAttr(facts.pop("blocks")).value if "blocks" in facts else ""
+        if set(facts) != {"layout", "teams", "unit"} or blocks not in ("", *BLOCK_DTYPES):
             return None
         layout, unit = (ir.StringAttr(facts[name]).value for name in ("layout", "unit"))
         rows, columns = integers(facts["teams"])
-        return RegisterTile(tuple(type_.shape), type_.element_type, layout, (rows, columns), unit)
+        return RegisterTile(tuple(type_.shape), type_.element_type, layout, (rows, columns), unit, blocks)
 
 
 def shared_tile(value: ir.Value) -> SharedTile:

@@ -1,11 +1,12 @@
-; A product of few rows with weights in BF16, such as a decode step of several sequences: no thread waits for another.
+; A product of few rows with weights in BF16 or in blocks, such as a decode step of several sequences: no thread waits for another.
 ; Each lane loads what it multiplies to its own registers, some steps ahead; subgroups share out k, and a block's rows of
 ; the other operand, which stand for columns here, come by way of the cache of its core.
 ;
 ; A tiling is [rows resident sharing blocks ahead]: the weights' rows of a block, how many blocks share a core, how many
 ; subgroups share out k, how many instructions' k a lane loads at once, and how many times ahead of their use.
 (def tilings [[64 2 8 1 1] [64 1 16 1 1] [32 4 4 2 1] [32 2 8 2 1] [32 2 8 1 2] [32 1 16 2 1] [32 1 16 1 1]
-              [16 2 16 2 1] [16 2 16 1 1] [16 2 8 2 2] [16 1 16 2 1] [16 1 8 2 1] [16 1 4 2 1] [32 1 8 2 1]])
+              [16 2 16 2 1] [16 2 16 1 1] [16 2 8 2 2] [16 1 16 2 1] [16 1 8 2 1] [16 1 4 2 1] [32 1 8 2 1]
+              [32 2 8 4 1] [16 2 8 4 1] [16 2 16 4 1] [32 1 8 4 1] [16 1 16 4 1]])
 
 (defn up-to [n unit] (* unit (ceil-div n unit)))
 (defn columns-of [p] (up-to (tile.columns p) (nth (tile.instruction p) 1)))
@@ -19,6 +20,8 @@
        (or (= resident 1) (not (alone? p rows)))
        (<= (* sharing (capability subgroup-size)) 512)
        (<= (* 4 sharing rows (columns-of p)) (capability shared-bytes))
+       (= (mod (* sharing (share-of p blocks)) (tile.block (tile.left p))) 0)
+       (or (= (tile.block (tile.left p)) 1) (= (mod (tile.inner p) (* sharing (share-of p blocks))) 0))
        (<= (* sharing (share-of p blocks)) (up-to (tile.inner p) 64))))
 
 (defn time-of [p [rows resident sharing blocks ahead]]
@@ -36,11 +39,11 @@
 (defn best [p] (best-of p tilings nil))
 
 (schedule direct [kernel]
-  {:takes (let [p (tile.transposed kernel)]
+  {:takes (let [p (tile.packed (tile.transposed kernel))]
             (and (> (tile.columns p) 1) (<= (tile.columns p) 16) (>= (tile.rows p) 16)
                  (tile.direct? (tile.left p)) (tile.brought? (tile.right p))
                  (not (= (best p) nil))))}
-  (let [p (tile.transposed kernel)
+  (let [p (tile.packed (tile.transposed kernel))
         [rows resident sharing blocks ahead] (best p)
         step (* sharing (share-of p blocks))
         columns (columns-of p)

@@ -30,7 +30,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK, operand_of
 from lispgpt.passes.tile.lower.memory import REDUCED, BlockTiles, Slot
-from lispgpt.passes.tile.lower.operand_runs import OperandRuns, membership
+from lispgpt.passes.tile.lower.operand_runs import OperandRuns, PackedRuns, membership
 from lispgpt.passes.tile.lower.register_rows import (
     RegisterOperand,
     RowNumbers,
@@ -241,12 +241,14 @@ class Lowering:
         raw = "later" in op.attributes and staged.waits
         return Patches(staged, staged.loads(inner) if raw else staged.load(inner), raw)
 
-    def _operand(self, op: ir.Operation) -> OperandRuns:
+    def _operand(self, op: ir.Operation) -> OperandRuns | PackedRuns:
         view, batch, outer, inner = self._of(op)
         operand, tile = view.operand, register_tile(op.results[0])
         if operand.buffer() not in self.constants:
             self._know_everything()
         place = membership(tile, self.target, self.thread)
+        if tile.blocks:
+            return PackedRuns(tile, operand, self.target, place, (batch, outer), []).loaded(inner)
         return OperandRuns(tile, operand, self.target, place, self.reader, (batch, outer), []).loaded(inner)
 
     def _split(self, op: ir.Operation) -> OperandRuns:
@@ -440,7 +442,7 @@ def _is_index(op: ir.Operation) -> bool:
 
 def _registers(value: Any) -> list[ir.Value]:
     """The SSA values that a loop carries for a value of the program."""
-    if isinstance(value, (OperandRuns, Patches, Sums, RowNumbers)):
+    if isinstance(value, (OperandRuns, PackedRuns, Patches, Sums, RowNumbers)):
         return value.values
     raise InternalError(f"a loop of a tile program carries no {type(value).__name__}")
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.matrices import Lanes, lanes_of, split
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.copies import flat
+from lispgpt.passes.tile.lower.packed import Packed
 from lispgpt.passes.tile.lower.staged_operand import is_pointwise
 from lispgpt.passes.tile.types import A, RegisterTile
 
@@ -145,3 +149,77 @@ class OperandRuns:
                     run = self.operand.read(self.reader, self.at[0], at, at_k, unit.run)
                     found.append(b.masked(live, run) if self.tile.layout == A else run)
         return found
+
+
+@dataclass(frozen=True)
+class PackedRuns(Packed):
+    """A lane's part of an operand in blocks: values are what memory has of them, in the order in which `of_member` asks
+    for it; places are by the tile's rows and bytes.
+
+    Steps are of whole blocks, so that what is made of the values does not depend on which step it is.
+    """
+
+    tile: RegisterTile
+    operand: Operand
+    target: Gpu
+    place: Membership
+    at: tuple[Index, Index]
+    values: list[ir.Value]
+    source: Callable[[Index, Index, int], ir.Value] | None = None
+
+    @property
+    def blocks(self) -> BlockWeights:  # type: ignore[override]
+        return BlockWeights(self.operand.tensor, self.tile.blocks)
+
+    def load(self, row: Index, byte: Index, width: int) -> ir.Value:
+        assert self.source is not None
+        return self.source(row, byte, width)
+
+    def loaded(self, inner: Index) -> PackedRuns:
+        """From a byte of each row on; past the last row it is the last one's."""
+        memory, of = flat(self.operand)
+        found: list[ir.Value] = []
+
+        def keep(row: Index, byte: Index, width: int) -> ir.Value:
+            at = b.add(self.at[1], row)
+            if self.operand.extent % self.tile.shape[-2]:
+                at = b.at_most(at, self.operand.extent - 1)
+            found.append(b.load(memory, [of(self.at[0], at, b.add(inner, byte))], width))
+            return found[-1]
+
+        for _ in self._groups(keep):
+            pass
+        return replace(self, values=found)
+
+    def groups(self) -> Iterator[Group]:
+        """What was loaded."""
+        rest = iter(self.values)
+        return self._groups(lambda row, byte, width: next(rest))
+
+    def _groups(self, source: Callable[[Index, Index, int], ir.Value]) -> Iterator[Group]:
+        lanes, part_of_k, row_part, _ = self.place
+        rows = self.tile.shape[-2] // self.tile.teams[0]
+        return of_member(replace(self, source=source), rows, self.tile.shape[-1], row_part, part_of_k, lanes)
+
+
+Group = tuple[list[list[list[ir.Value]]], list[list[tuple[ir.Value, ir.Value | None]]]]
+"""Of numbers that share scales: for each block of k, each tile along A and each of a lane's rows there a run; and for
+each tile the scale, and what is taken away, of each piece of results."""
+
+
+def of_member(
+    weights: Packed, rows: int, share: int, row_part: Index, part_of_k: Index, lanes: Lanes
+) -> Iterator[Group]:
+    """Each of a member's groups, along its share of k and in its rows."""
+    unit = lanes.unit
+    each = gcd(share, weights.blocks.scaled)
+    starts = [b.add(b.mul(row_part, rows), m * unit.rows) for m in range(rows // unit.rows)]
+    for start in range(0, share, each):
+        begin = b.add(b.mul(part_of_k, share), start)
+        runs = []
+        for block in range(each // unit.block):
+            k = b.add(b.add(begin, block * unit.block), b.mul(lanes.group, unit.run))
+            at = [[b.add(b.add(m, lanes.row), r) for r in unit.left_rows] for m in starts]
+            runs.append([[weights.run(row, k, unit.run) for row in of_tile] for of_tile in at])
+        places = [[b.add(b.add(m, lanes.result_row), piece.row) for piece in unit.pieces()] for m in starts]
+        yield runs, [[weights.scale(row, begin) for row in of_tile] for of_tile in places]

@@ -1,4 +1,4 @@
-"""Weights in blocks as they lie in shared memory, on their way to matrix instructions."""
+"""Weights in blocks as they lie in memory, on their way to matrix instructions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.tile.copies import WORD
 from lispgpt.passes.tile.lower.memory import Slot
 
-WORD = 4
-"""Bytes that shared memory gives at once at least."""
 
+class Packed:
+    """Where rows of blocks lie, from some row and some byte of it on."""
 
-@dataclass(frozen=True)
-class PackedSlot:
-    """slot: one of a shared tile of blocks."""
+    blocks: BlockWeights
 
-    slot: Slot
-
-    @property
-    def blocks(self) -> BlockWeights:
-        return BlockWeights(self.slot.memory, self.slot.tile.blocks)
+    def load(self, row: Index, byte: Index, width: int) -> ir.Value:
+        """Bytes of a row, aligned to as many as there are, up to WORD."""
+        raise NotImplementedError
 
     @property
     def has_least(self) -> bool:
@@ -34,8 +31,7 @@ class PackedSlot:
     def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value:
         """Bytes of a block, by its row, its number in that, and theirs."""
         row, block, byte = index
-        at = b.add(b.mul(block, find_dtype(self.blocks.kind).item_bytes), byte)
-        return b.load(tensor, [self.slot.slot, 0, row, at], width)
+        return self.load(row, b.add(b.mul(block, find_dtype(self.blocks.kind).item_bytes), byte), width)
 
     def _words(self, row: Index, k: Index, count: int) -> ir.Value:
         """The bytes with `count` neighbours along k, as a vector of i32."""
@@ -49,7 +45,7 @@ class PackedSlot:
         low = b.mul(b.div(at, WORD), WORD)
         places = [*(b.add(low, i) for i in range(0, count, WORD)), b.mul(b.div(b.add(at, count - 2), WORD), WORD)]
         word = ir.VectorType.get([1], b.i32())
-        loaded = [b.load(self.slot.memory, [self.slot.slot, 0, row, place], WORD) for place in places]
+        loaded = [self.load(row, place, WORD) for place in places]
         words = [b.lane_of(b.emit("vector.bitcast", [v], [word]), 0) for v in loaded]
         bits = b.emit("arith.index_cast", [b.as_value(b.mul(b.mod(at, WORD), 8))], [b.i32()])
         found = [b.emit("llvm.intr.fshr", [words[i + 1], words[i], bits], [b.i32()]) for i in range(count // WORD)]
@@ -67,3 +63,17 @@ class PackedSlot:
     def scale(self, row: Index, k: Index) -> tuple[ir.Value, ir.Value | None]:
         """That of a row's numbers from k on, and what they have at least, in F32."""
         return self.blocks.scale(self.blocks.head_at(self, row, k), k)
+
+
+@dataclass(frozen=True)
+class PackedSlot(Packed):
+    """slot: one of a shared tile of blocks."""
+
+    slot: Slot
+
+    @property
+    def blocks(self) -> BlockWeights:  # type: ignore[override]
+        return BlockWeights(self.slot.memory, self.slot.tile.blocks)
+
+    def load(self, row: Index, byte: Index, width: int) -> ir.Value:
+        return b.load(self.slot.memory, [self.slot.slot, 0, row, byte], width)

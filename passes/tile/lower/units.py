@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 from typing import Any
 
 from lispgpt.ir import build as b
@@ -19,7 +18,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 from lispgpt.passes.tile.lower.memory import Slot
-from lispgpt.passes.tile.lower.operand_runs import Membership, OperandRuns, membership
+from lispgpt.passes.tile.lower.operand_runs import Group, Membership, OperandRuns, PackedRuns, membership, of_member
 from lispgpt.passes.tile.lower.packed import PackedSlot
 from lispgpt.passes.tile.types import WARPGROUP, RegisterTile
 
@@ -42,7 +41,7 @@ class Sums:
     values: list[ir.Value]
     place: Any = None
 
-    def multiply(self, a: Slot | OperandRuns, right: Slot | OperandRuns) -> Sums:
+    def multiply(self, a: Slot | OperandRuns | PackedRuns, right: Slot | OperandRuns) -> Sums:
         """These and A · Bᵀ."""
         raise NotImplementedError
 
@@ -105,35 +104,41 @@ class SubgroupSums(Sums):
                             sums[at : at + len(some)] = totals
         return replace(self, values=sums)
 
-    def multiply(self, a: Slot | OperandRuns, right: Slot | OperandRuns) -> Sums:
-        if isinstance(a, Slot) and a.tile.blocks and isinstance(right, Slot):
-            return replace(self, values=ScaledSums(self, a, right).values())
+    def multiply(self, a: Slot | OperandRuns | PackedRuns, right: Slot | OperandRuns) -> Sums:
         unit, (parts, rows, columns) = self.target.matrix, self.tile.shape
         assert unit is not None
         lanes, part_of_k, row_part, column_part = self.place
-        (m_tiles, n_tiles), sums, most = self.tiles, list(self.values), max(a.parts, right.parts)
-        share = a.tile.shape[-1] if isinstance(a, OperandRuns) else a.tile.columns // parts
+        (m_tiles, n_tiles), sums = self.tiles, list(self.values)
+        share = a.tile.numbers // parts if isinstance(a, Slot) else a.tile.shape[-1]
         column = b.add(b.mul(column_part, columns // self.tile.teams[1]), lanes.row)
         row = b.add(b.mul(row_part, rows // self.tile.teams[0]), lanes.row)
+        k_of = [b.add(b.mul(part_of_k, share), block * unit.block) for block in range(share // unit.block)]
 
-        def runs_of(part: int, n: int) -> list[ir.Value]:
+        def run_of(part: int, n: int, block: int) -> ir.Value:
             if isinstance(right, OperandRuns):
-                return right.of(part, n, block)
-            return [right.run(part, b.add(column, n * unit.columns), k, unit.run)]
+                return right.of(part, n, block)[0]
+            k = b.add(k_of[block], b.mul(lanes.group, unit.run))
+            return right.run(part, b.add(column, n * unit.columns), k, unit.run)
 
-        def rows_of(part: int, m: int) -> list[ir.Value]:
+        if isinstance(a, PackedRuns):
+            return replace(self, values=ScaledSums(self, a.groups(), right.parts, run_of).values())
+        if isinstance(a, Slot) and a.tile.blocks:
+            groups = of_member(PackedSlot(a), rows // self.tile.teams[0], share, row_part, part_of_k, lanes)
+            return replace(self, values=ScaledSums(self, groups, right.parts, run_of).values())
+
+        def rows_of(part: int, m: int, block: int) -> list[ir.Value]:
             if isinstance(a, OperandRuns):
                 return a.of(part, m, block)
+            k = b.add(k_of[block], b.mul(lanes.group, unit.run))
             return [a.run(part, b.add(row, m * unit.rows + r), k, unit.run) for r in unit.left_rows]
 
         for block in range(share // unit.block):
-            k = b.add(b.add(b.mul(part_of_k, share), block * unit.block), b.mul(lanes.group, unit.run))
             for q in range(right.parts):
-                runs = [run for n in range(n_tiles) for run in runs_of(q, n)]
+                runs = [run_of(q, n, block) for n in range(n_tiles)]
                 # The products of smaller parts are below what the sum of parts keeps of a number.
-                for p in range(min(a.parts, most - q)):
+                for p in range(min(a.parts, max(a.parts, right.parts) - q)):
                     for m in range(m_tiles):
-                        own = rows_of(p, m)
+                        own = rows_of(p, m, block)
                         for n, run in enumerate(runs):
                             at = m * n_tiles + n
                             sums[at] = unit.multiply(own, run, sums[at])
@@ -172,11 +177,15 @@ class SubgroupSums(Sums):
 @dataclass(frozen=True)
 class ScaledSums:
     """Sums of weights in blocks, A, which are whole numbers in BF16 on their way to matrix instructions: what these add
-    up over numbers that share a scale is then multiplied by it, in F32."""
+    up over numbers that share a scale is then multiplied by it, in F32.
+
+    right: gives a tile's run of a part of B, by (BF16 part, tile, block of k).
+    """
 
     sums: SubgroupSums
-    a: Slot
-    right: Slot
+    groups: Iterable[Group]
+    parts: int
+    right: Callable[[int, int, int], ir.Value]
 
     @property
     def unit(self) -> MatrixUnit:
@@ -184,61 +193,48 @@ class ScaledSums:
         return self.sums.target.matrix
 
     def values(self) -> list[ir.Value]:
-        (parts, rows, columns), teams = self.sums.tile.shape, self.sums.tile.teams
-        lanes, part_of_k, row_part, column_part = self.sums.place
-        share = self.a.tile.numbers // parts
-        weights = PackedSlot(self.a)
-        each = gcd(share, weights.blocks.scaled)
-        row, column = b.mul(row_part, rows // teams[0]), b.mul(column_part, columns // teams[1])
-        totals = [flat(total) for total in self.sums.values]
-        for start in range(0, share, each):
-            k = b.add(b.mul(part_of_k, share), start)
-            found, whole = self._products(weights, (row, b.add(column, lanes.row)), k, each)
-            for m in range(self.sums.tiles[0]):
-                at = b.add(row, m * self.unit.rows)
-                scale, least = self._scales(weights, at, k)
-                for n in range(self.sums.tiles[1]):
-                    i = m * self.sums.tiles[1] + n
+        m_tiles, n_tiles = self.sums.tiles
+        totals, block = [flat(total) for total in self.sums.values], 0
+        for runs, scales in self.groups:
+            found, whole = self._products(runs, block, any(least for _, least in scales[0]))
+            block += len(runs)
+            for m in range(m_tiles):
+                scale, least = self._of_lane(scales[m])
+                for n in range(n_tiles):
+                    i = m * n_tiles + n
                     totals[i] = b.fma(scale, flat(found[i]), totals[i])
                     if least is not None:
                         totals[i] = b.fma(least, flat(whole[n]), totals[i])
         return [shaped(total, self.unit.accumulator_type()) for total in totals]
 
     def _products(
-        self, weights: PackedSlot, at: tuple[Index, Index], start: Index, count: int
+        self, own: list[list[list[ir.Value]]], first: int, has_least: bool
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """Sums over `count` of k without scales; and where numbers have a least one, sums of B alone, for each of its
-        tiles."""
-        unit, (m_tiles, n_tiles), lanes = self.unit, self.sums.tiles, self.sums.place[0]
+        """Sums over a group's blocks of k without scales; and where numbers have a least one, sums of B alone, for each
+        of its tiles."""
+        unit, (m_tiles, n_tiles) = self.unit, self.sums.tiles
         zero = b.constant(0.0, unit.accumulator_type())
         found, whole = [zero] * (m_tiles * n_tiles), [zero] * n_tiles
         ones = b.constant(1.0, b.with_width(ir.BF16Type.get(), unit.run))
-        for block in range(count // unit.block):
-            k = b.add(b.add(start, block * unit.block), b.mul(lanes.group, unit.run))
-            runs = [
-                [self.right.run(q, b.add(at[1], n * unit.columns), k, unit.run) for n in range(n_tiles)]
-                for q in range(self.right.tile.parts)
-            ]
+        for block, rows in enumerate(own):
+            runs = [[self.right(q, n, first + block) for n in range(n_tiles)] for q in range(self.parts)]
             for m in range(m_tiles):
-                row = b.add(b.add(at[0], lanes.row), m * unit.rows)
-                own = [weights.run(b.add(row, r), k, unit.run) for r in unit.left_rows]
                 for part in runs:
                     for n, run in enumerate(part):
-                        found[m * n_tiles + n] = unit.multiply(own, run, found[m * n_tiles + n])
-            if weights.has_least:
+                        found[m * n_tiles + n] = unit.multiply(rows[m], run, found[m * n_tiles + n])
+            if has_least:
                 for part in runs:
                     whole = [
                         unit.multiply([ones] * len(unit.left_rows), r, w) for r, w in zip(part, whole, strict=True)
                     ]
         return found, whole
 
-    def _scales(self, weights: PackedSlot, row: Index, k: Index) -> tuple[ir.Value, ir.Value | None]:
-        """Of each of a lane's results in the tile from a row on: the scale, and less what its numbers have at least."""
-        scales: dict[int, tuple[ir.Value, ir.Value | None]] = {}
-        for piece in self.unit.pieces():
-            both = weights.scale(b.add(b.add(row, self.sums.place[0].result_row), piece.row), k)
-            scales |= dict.fromkeys(piece.elements, both)
-        of_lane = [scales[i] for i in range(len(scales))]
+    def _of_lane(self, scales: list[tuple[ir.Value, ir.Value | None]]) -> tuple[ir.Value, ir.Value | None]:
+        """Of each of a lane's results in a tile: the scale, and less what its numbers have at least."""
+        of_element: dict[int, tuple[ir.Value, ir.Value | None]] = {}
+        for piece, both in zip(self.unit.pieces(), scales, strict=True):
+            of_element |= dict.fromkeys(piece.elements, both)
+        of_lane = [of_element[i] for i in range(len(of_element))]
         scale = b.vector_of([one for one, _ in of_lane])
         least = [b.emit("arith.negf", [one], [one.type]) for _, one in of_lane if one is not None]
         return scale, b.vector_of(least) if least else None
@@ -278,7 +274,7 @@ class WarpgroupSums(Sums):
         group = b.sub(own_warpgroup(self.thread, self.target), 1)
         return b.mod(group, self.tile.teams[0]), b.div(group, self.tile.teams[0])
 
-    def multiply(self, a: Slot | OperandRuns, right: Slot | OperandRuns) -> Sums:
+    def multiply(self, a: Slot | OperandRuns | PackedRuns, right: Slot | OperandRuns) -> Sums:
         assert isinstance(a, Slot) and isinstance(right, Slot)
         unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
         line = unit.inner * 2
