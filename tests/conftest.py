@@ -19,8 +19,8 @@ from lispgpt.passes.targets import cpu
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 NOTHING_RAN = pytest.StashKey[bool]()
-LEAST_DRAWN = 2
-"""How many cases of a test that is marked `drawn` run at least; else a fifth of them."""
+DRAWN = 5
+"""Of the cases of a test that is marked `drawn` one in so many runs, and one at least."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             drawn.setdefault(item.nodeid.partition("[")[0], []).append(item)
     not_drawn = pytest.mark.skip(reason="another case was drawn by this run's seed: all run with --slow")
     for name, cases in drawn.items():
-        for item in seeded.left_out(name, cases, max(LEAST_DRAWN, len(cases) // 5)):
+        for item in seeded.left_out(name, cases, max(1, len(cases) // DRAWN)):
             item.add_marker(not_drawn)
 
 

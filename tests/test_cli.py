@@ -232,6 +232,7 @@ def test_a_profile_has_every_kernel_of_a_step_and_their_sum(call: Call) -> None:
     assert any(row[0].startswith("attention") for row in rows)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("target", "sampling", "said"),
     [

@@ -30,7 +30,7 @@ def test_they_run_on_an_emulated_gpu_and_end_with_a_table(tmp_path: Path) -> Non
     assert found["chip"] == "emulated CUDA, cuda:sm_90a" and len(found["times"]) == 2
 
 
-@pytest.mark.parametrize("processes", [["-p", "no:xdist"], ["-n", "2"]])
+@pytest.mark.parametrize("processes", [["-p", "no:xdist"], pytest.param(["-n", "2"], marks=pytest.mark.slow)])
 def test_a_run_for_a_gpu_that_runs_nothing_fails(processes: list[str]) -> None:
     words = ["-q", "-p", "no:cacheprovider", *processes, "-m", "gpu", "tests/gpu/test_kinds.py"]
     command = [sys.executable, "-m", "pytest", *words, "--gpu", "rocm:gfx1151"]

@@ -99,6 +99,7 @@ RATES = {
 }
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     "settings",
     [{"weight-type": "f32"}, {"weight-type": "bf16", "activation-type": "bf16", "dropout-rate": 0.1}],

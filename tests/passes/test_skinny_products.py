@@ -130,6 +130,7 @@ def test_many_rows_are_left_to_others(tmp_path: Path) -> None:
     assert b"wgmma.mma_async" in code
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
 def test_lanes_keep_to_their_registers(chip: str, tmp_path: Path) -> None:
     """At widths of models that people run, of which some spilled where blocks loop, others where they do not."""

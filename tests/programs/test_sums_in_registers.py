@@ -33,6 +33,7 @@ PROGRAM = """(require-dialect arith linalg memref scf)
 """
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("extent", "unroll"), [(24, 8), (7, 8), (12, 4), (16, 1)])
 def test_sums(tmp_path: Path, capfd: pytest.CaptureFixture[str], extent: int, unroll: int) -> None:
     from lispgpt.cli.run import run
