@@ -45,6 +45,12 @@ def placed(op: ir.Operation) -> ir.Operation:
     return op
 
 
+def written_by(op: ir.Operation, kernel: ir.Operation) -> ir.Location:
+    """Where what is made of a schedule's op stands: at the kernel's forms, with the schedule's own as a name."""
+    chain = next(iter(_chains(str(op.location))), None)
+    return kernel.location if chain is None else ir.Location.name(":".join(chain[0]), kernel.location, op.context)
+
+
 def forms_of(location: ir.Location) -> tuple[str, ...]:
     """The forms that a location stands for, as "gpt2.lisp:28:13"; none of what has no place in a file."""
     return _forms(str(location))

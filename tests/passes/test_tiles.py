@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -234,6 +235,26 @@ def test_the_pages_example_is_taken_as_it_is_written(tmp_path: Path) -> None:
     assert [facts["tiles"] for facts in of_the_model.kernels.values()] == ["mine"], "a model's file may have it too"
     values = product.values(rng)
     check(on_emulated_amd(product, values, artifact), product, values, 1e-6, "mine")
+
+
+def test_what_chips_execute_names_the_schedules_lines_and_the_models(tmp_path: Path) -> None:
+    """Behind lower-tiles and in the LLVM dialect; machine code is of the model's lines."""
+    product = plain(70, 70, 72)
+    page = tile.__doc__ or ""
+    start = page.index("    (schedule mine")
+    (tmp_path / "mine.lisp").write_text(page[start : page.index("\n\n", start)])
+    said: list[str] = []
+    observer = Observer(print_after=["lower-tiles", "canonicalize"], locations=True, show=said.append)
+    request = Request(product.write(tmp_path), "rocm:gfx1151", schedules=[tmp_path / "mine.lisp"])
+    artifact, _ = compile_request(request, observer)
+    assert [facts.get("tiles") for facts in artifact.kernels.values()] == ["mine"]
+    lines = (tmp_path / "mine.lisp").read_text().splitlines()
+    store = next(number for number, line in enumerate(lines, 1) if "tile.store" in line)
+    own = re.escape(str(tmp_path / "mine.lisp"))
+    for text in said[-2:]:
+        named = set(map(int, re.findall(rf'loc\("{own}:(\d+):\d+"\(', text)))
+        assert store in named and len(named) > 2, named
+    assert b"mine.lisp" not in artifact.code
 
 
 def test_a_schedule_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.places import written_by
 from lispgpt.ir.structure import constant_number, integers, nested_operations, operations
 from lispgpt.passes.kernels.block_rows import BlockRows
 from lispgpt.passes.kernels.epilogue import Epilogue, Whole
@@ -135,18 +136,22 @@ class Lowering:
             return [self.values[v] for v in last.operands]
 
     def _op(self, op: ir.Operation) -> None:
-        if op.name in ARITHMETIC:
-            found: Any = ARITHMETIC[op.name](*self._of(op))
-        elif _is_index(op):
-            found = constant_number(op.results[0])
-        elif op.name == "arith.constant":
-            found = self._filled(op)
-        elif op.name.startswith(("arith.", "math.")):
-            found = mapped(op, self._of(op))
-        else:
-            found = getattr(self, "_" + op.name.partition(".")[2].replace(".", "_"))(op)
+        with written_by(op, self.kernel):
+            found = self._made(op)
         for result, value in zip(op.results, found if isinstance(found, list) else [found], strict=False):
             self.values[result] = value
+
+    def _made(self, op: ir.Operation) -> Any:
+        """What an op's results, one or a list of them, become."""
+        if op.name in ARITHMETIC:
+            return ARITHMETIC[op.name](*self._of(op))
+        if _is_index(op):
+            return constant_number(op.results[0])
+        if op.name == "arith.constant":
+            return self._filled(op)
+        if op.name.startswith(("arith.", "math.")):
+            return mapped(op, self._of(op))
+        return getattr(self, "_" + op.name.partition(".")[2].replace(".", "_"))(op)
 
     def _of(self, op: ir.Operation, first: int = 0) -> list[Any]:
         return [self.values.get(v, v) for v in list(op.operands)[first:]]
