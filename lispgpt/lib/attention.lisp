@@ -60,13 +60,43 @@
 ; Softmax over the positions of (weigh score head t position), which is -inf for what a row does not see, times v:
 ; [texts length heads size] in v's type
 (defn weighed-attention [q k v weigh]
+  (attention-in-texts q k v (fn [score text head t position] (weigh score head t position))))
+
+; q [texts rows heads size] to k and v [texts positions groups size], which may be of another text, as a decoder's are of
+; an encoder's -> [texts rows heads size].  Options, a map:
+;   :causal true   a row sees the positions up to its own
+;   :mask m        [texts positions], i32 or bool: those of 0 are not seen, such as what fills a text up
+;   :bias b        [texts or 1, heads or 1, rows, positions]: is added to the scores, and has a gradient
+;   :scale s       in place of 1 / sqrt(size)
+(defn attention-to [q k v & options]
+  (let [options (first (concat options [{}]))
+        one-of (fn [key names] (> (count (filter (fn [k] (= k key)) names)) 0))
+        _ (map (fn [key]
+                 (when (not (one-of key ["causal" "mask" "bias" "scale"]))
+                   (error (str "`attention-to` has no option :" key "; it has :causal, :mask, :bias and :scale"))))
+               (keys options))
+        root (sqrt (dim q 3))
+        [scaled-by causal] [(* root (get options :scale (/ 1.0 root))) (get options :causal false)]
+        [mask bias] [(get options :mask nil) (get options :bias nil)]
+        has (fn [key] (one-of key (keys options)))
+        place (fn [x axis i] (if (= (dim x axis) 1) 0 i))
+        weigh (fn [score text head t position]
+                (let [score (* scaled-by score)
+                      score (if (has "bias")
+                              (+ score (at bias (place bias 0 text) (place bias 1 head) position t))
+                              score)
+                      score (if (has "mask") (select (> (cast (at mask text t) i32) 0) score -1e30) score)]
+                  (if causal (select (<= t position) score -1e30) score)))]
+    (attention-in-texts q k v weigh)))
+
+(defn attention-in-texts [q k v weigh]
   (let [[b s heads size] (shape q)
         [t groups] [(dim k 1) (dim k 2)]
         sharing (/ heads groups)
         scale (/ 1.0 (sqrt size))
         scores (scores-of (reshape q [b s groups sharing size]) k)
         seen (tensor [b b g groups h sharing s s t t]
-               (weigh (* scale (at scores b g h s t)) (+ (* g sharing) h) t s))]
+               (weigh (* scale (at scores b g h s t)) b (+ (* g sharing) h) t s))]
     (reshape (attended seen (log-sum-exp seen) v) [b s heads (dim v 3)])))
 
 ; Each row sees the positions up to its own; (weigh score head t position), where one is given, makes something else of

@@ -141,7 +141,7 @@
         made (if (= groups 1)
                (contract [o k] (reshape g [rows o]) [r o] (reshape seen [rows taps]) [r k])
                (contract [g o k] (reshape g [rows groups (quot o groups)]) [r g o]
-                                 (reshape seen [rows groups taps]) [r g k]))]
+                 (reshape seen [rows groups taps]) [r g k]))]
     (transpose (reshape made [o kh kw each]) [0 3 1 2])))
 
 ; (convolution x w {:strides 2 :padding 1}): w is [out channels/groups rows columns]

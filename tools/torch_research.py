@@ -1,0 +1,205 @@
+"""PyTorch's side of tools/bench_research.py: the losses of examples/research, read from standard input and answered.
+
+A line is JSON: {"open": name, "arrays": file.npz, "dtype": "float64"} gives the loss and what `projections` says of its
+gradients; {"steps": count} takes so many steps of AdamW, and gives their seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+W = dict[str, Tensor]
+
+
+def heads_of(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, heads: int, **more: Any) -> Tensor:
+    parts = (heads_of(x, heads) for x in (q, k, v))
+    return F.scaled_dot_product_attention(*parts, **more).transpose(1, 2).flatten(2)
+
+
+def bert(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    seen = i["mask"].bool()[:, None, None]
+    x = w["table"][i["tokens"]] + w["places"][: i["tokens"].shape[1]]
+    for n in range(sizes["layers"]):
+        qkv = F.linear(x, w["qkv-w"][n], w["qkv-b"][n]).chunk(3, -1)
+        y = F.linear(attended(*qkv, sizes["heads"], attn_mask=seen), w["out-w"][n], w["out-b"][n])
+        x = F.layer_norm(x + y, x.shape[-1:], w["norm1-w"][n], w["norm1-b"][n])
+        h = F.linear(F.gelu(F.linear(x, w["up-w"][n], w["up-b"][n])), w["down-w"][n], w["down-b"][n])
+        x = F.layer_norm(x + h, x.shape[-1:], w["norm2-w"][n], w["norm2-b"][n])
+    scores = F.linear(x, w["table"], w["bias"])
+    return F.cross_entropy(scores.flatten(0, 1), i["targets"].flatten(), ignore_index=-1)
+
+
+def vit(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    n, across, s = len(i["images"]), sizes["size"] // sizes["square"], sizes["square"]
+    parts = i["images"].reshape(n, across, s, across, s, 3).permute(0, 1, 3, 2, 4, 5).reshape(n, across**2, -1)
+    x = torch.cat([w["class-row"].expand(n, 1, -1), F.linear(parts, w["square-w"])], 1) + w["places"]
+    for depth in range(sizes["layers"]):
+        qkv = F.linear(
+            F.layer_norm(x, x.shape[-1:], w["norm1-w"][depth], w["norm1-b"][depth]), w["qkv-w"][depth]
+        ).chunk(3, -1)
+        x = x + F.linear(attended(*qkv, sizes["heads"]), w["out-w"][depth])
+        h = F.linear(
+            F.layer_norm(x, x.shape[-1:], w["norm2-w"][depth], w["norm2-b"][depth]), w["up-w"][depth], w["up-b"][depth]
+        )
+        x = x + F.linear(F.gelu(h, approximate="tanh"), w["down-w"][depth], w["down-b"][depth])
+    firsts = F.layer_norm(x[:, 0], x.shape[-1:], w["norm-w"], w["norm-b"])
+    return F.cross_entropy(F.linear(firsts, w["head-w"]), i["labels"])
+
+
+def resnet(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    def normed(x: Tensor, name: str, depth: int | None = None) -> Tensor:
+        c, n, b = (w[f"{name}-{k}"] if depth is None else w[f"{name}-{k}"][depth] for k in "wnb")
+        return F.batch_norm(F.conv2d(x, c, padding=1), None, None, n, b, True, 0.1, 1e-5)
+
+    x = F.relu(normed(i["images"].permute(0, 3, 1, 2), "first"))
+    for depth in range(sizes["blocks"]):
+        x = F.relu(x + normed(F.relu(normed(x, "one", depth)), "two", depth))
+    return F.cross_entropy(F.linear(x.mean((2, 3)), w["head-w"], w["head-b"]), i["labels"])
+
+
+def unet(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    def active(x: Tensor, n: Tensor, b: Tensor) -> Tensor:
+        return F.silu(F.group_norm(x, sizes["groups"], n, b, 1e-5))
+
+    t = i["t"]
+    images, noise = (i[name].permute(0, 3, 1, 2) for name in ("images", "noise"))
+    x = t.cos()[:, None, None, None] * images + t.sin()[:, None, None, None] * noise
+    waves = (t[:, None] * torch.arange(1, 17, dtype=t.dtype)).sin()
+    told = F.silu(F.linear(waves, w["time-w"], w["time-b"]))
+    first = F.conv2d(x, w["in-w"], padding=1)
+    small = F.conv2d(active(first, w["down-n"], w["down-b"]), w["down-w"], padding=1, stride=2) + told[:, :, None, None]
+    mid = small + F.conv2d(active(small, w["mid-n"], w["mid-b"]), w["mid-w"], padding=1)
+    both = torch.cat([F.interpolate(mid, scale_factor=2, mode="nearest"), first], 1)
+    y = F.conv2d(F.conv2d(active(both, w["up-n"], w["up-b"]), w["up-w"], padding=1), w["out-w"], padding=1)
+    return F.mse_loss(y, noise)
+
+
+def lstm(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    n, width = i["x"].shape[1], sizes["width"]
+    zeros = torch.zeros(1, n, width, dtype=i["x"].dtype)
+    weights = [w["x-w"], w["h-w"], w["b"], torch.zeros_like(w["b"])]
+    _, h, _ = torch._VF.lstm(i["x"], (zeros, zeros), weights, True, 1, 0.0, True, False, False)
+    return F.cross_entropy(F.linear(h[0], w["head-w"]), i["labels"])
+
+
+def translate(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    heads, seen = sizes["heads"], i["mask"].bool()[:, None, None]
+
+    def normed(x: Tensor, name: str) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], w[name], 1e-6)
+
+    x = w["table"][i["source"]]
+    length = x.shape[1]
+    bias = torch.where(seen, w["distance"][:, :length, :length][None], torch.tensor(-1e30, dtype=x.dtype))
+    qkv = F.linear(normed(x, "read-n"), w["read-w"]).chunk(3, -1)
+    known = x + F.linear(attended(*qkv, heads, attn_mask=bias, scale=1.0), w["read-out"])
+    x = w["table"][i["tokens"]]
+    qkv = F.linear(normed(x, "write-n"), w["write-w"]).chunk(3, -1)
+    x = x + F.linear(attended(*qkv, heads, is_causal=True), w["write-out"])
+    k, v = F.linear(known, w["look-kv"]).chunk(2, -1)
+    q = F.linear(normed(x, "look-n"), w["look-q"])
+    x = x + F.linear(attended(q, k, v, heads, attn_mask=seen), w["look-out"])
+    scores = F.linear(normed(x, "end-n"), w["table"])
+    return F.cross_entropy(scores.flatten(0, 1), i["targets"].flatten())
+
+
+def preference(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    def chance(tokens: Tensor, adapted: bool) -> Tensor:
+        x = w["table"][tokens]
+        qkv = F.linear(x, w["qkv-w"])
+        qkv = qkv + F.linear(F.linear(x, w["lora-a"]), w["lora-b"]) if adapted else qkv
+        x = x + F.linear(attended(*qkv.chunk(3, -1), sizes["heads"], is_causal=True), w["out-w"])
+        logs = F.linear(x, w["table"]).log_softmax(-1)
+        return logs[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0].sum(-1)
+
+    def gain(tokens: Tensor) -> Tensor:
+        with torch.no_grad():
+            before = chance(tokens, False)
+        return chance(tokens, True) - before
+
+    return -F.logsigmoid(0.1 * (gain(i["chosen"]) - gain(i["rejected"]))).mean()
+
+
+def ppo(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    h = F.linear(F.linear(i["seen"], w["in-w"], w["in-b"]).tanh(), w["mid-w"], w["mid-b"]).tanh()
+    logs = F.linear(h, w["policy-w"]).log_softmax(-1)
+    value = F.linear(h, w["value-w"])[:, 0]
+    ratio = (logs.gather(1, i["action"][:, None])[:, 0] - i["before"]).exp()
+    gain = torch.minimum(ratio * i["advantage"], ratio.clamp(0.8, 1.2) * i["advantage"]).mean()
+    spread = -(logs.exp() * logs).sum(-1).mean()
+    return 0.5 * F.mse_loss(value, i["returns"]) - gain - 0.01 * spread
+
+
+LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
+    each.__name__: each for each in (bert, vit, resnet, unet, lstm, translate, preference, ppo)
+}
+
+
+class Opened:
+    """A loss on arrays: weights whose names begin with w:, and inputs with i:."""
+
+    def __init__(self, name: str, path: str, dtype: str, sizes: dict[str, int], learns: list[str]) -> None:
+        arrays = {key: torch.from_numpy(value) for key, value in np.load(path).items()}
+        kind = getattr(torch, dtype)
+        cast = {k: v.to(kind if v.is_floating_point() else torch.int64) for k, v in arrays.items()}
+        self.w = {k[2:]: v.requires_grad_(k[2:] in learns) for k, v in cast.items() if k.startswith("w:")}
+        self.i = {k[2:]: v for k, v in cast.items() if k.startswith("i:")}
+        self._loss, self._sizes = LOSSES[name], sizes
+        self._learned = [self.w[name] for name in learns]
+        self._optimizer = torch.optim.AdamW(self._learned, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=True)
+
+    def loss(self) -> Tensor:
+        return self._loss(self.w, self.i, self._sizes)
+
+    def said(self) -> dict[str, Any]:
+        """The loss, and of each gradient its length and its part along cosines of the elements' numbers."""
+        loss = self.loss()
+        loss.backward()
+        found = {}
+        for name, weight in self.w.items():
+            if weight.grad is not None:
+                flat = weight.grad.flatten()
+                found[name] = [float(flat.norm()), float((flat * torch.arange(len(flat)).to(flat).cos()).sum())]
+        return {"loss": float(loss.detach()), "gradients": found}
+
+    def steps(self, count: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(count):
+            self._optimizer.zero_grad()
+            self.loss().backward()
+            torch.nn.utils.clip_grad_norm_(self._learned, 1.0, foreach=True)
+            self._optimizer.step()
+        return time.perf_counter() - begun
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    opened: Opened | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "open" in asked:
+            opened = Opened(asked["open"], asked["arrays"], asked["dtype"], asked["sizes"], asked["learns"])
+            answer: Any = opened.said()
+            assert math.isfinite(answer["loss"])
+        else:
+            assert opened is not None
+            answer = opened.steps(asked["steps"])
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
