@@ -7,7 +7,7 @@
 
 (weights
   (per layers
-    (norm-w [width])
+    (norm-w [width] {:init 1})
     (router-w [experts width])
     (gate-w [experts hidden width] bf16)
     (up-w [experts hidden width] bf16)

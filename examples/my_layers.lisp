@@ -11,14 +11,14 @@
 (weights
   (wte [vocab width] weight-type)
   (per layers
-    (norm1-w [width])
+    (norm1-w [width] {:init 1})
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
     (proj-w [width (* heads head-width)] weight-type)
-    (norm2-w [width])
+    (norm2-w [width] {:init 1})
     (gate-w [hidden width] weight-type)
     (up-w [hidden width] weight-type)
     (down-w [width hidden] weight-type))
-  (normf-w [width])
+  (normf-w [width] {:init 1})
   (head-w [vocab width] weight-type))
 
 (state (kv [layers batch 2 kv-heads context head-width] cache-type))

@@ -9,12 +9,12 @@
 (weights
   (wte [vocab width] bf16)
   (per layers
-    (norm-w [width])
+    (norm-w [width] {:init 1})
     (keep-w [hidden width] bf16) (keep-b [hidden])
     (new-w [hidden width] bf16)
     (gate-w [hidden width] bf16)
     (out-w [width hidden] bf16))
-  (normf-w [width]))
+  (normf-w [width] {:init 1}))
 
 (state (memory [layers hidden]))
 

@@ -8,12 +8,12 @@
 (weights
   (wte [vocab width] bf16)
   (per layers
-    (norm1-w [width])
+    (norm1-w [width] {:init 1})
     (qkv-w [(* 3 width) width] bf16)
     (proj-w [width width] bf16)
-    (norm2-w [width])
+    (norm2-w [width] {:init 1})
     (gate-w [hidden width] bf16) (up-w [hidden width] bf16) (down-w [width hidden] bf16))
-  (normf-w [width]))
+  (normf-w [width] {:init 1}))
 
 ; q, k and v [batch length heads size] -> the same: softmax over the `window` positions up to a row's own
 (defn attend-near [q k v]
