@@ -63,6 +63,18 @@ def test_an_adapter_beside_the_model_says_what_it_says_in_peft(name: str, tmp_pa
         assert texts[1].tokens == wanted.continued and texts[2].tokens == list(plain.tokens)
 
 
+@pytest.mark.slow
+def test_an_adapter_beside_the_model_runs_on_a_gpu(tmp_path: Path) -> None:
+    """On an emulated one.  Run it after a change of lib/lora.lisp."""
+    base, adapter = written("patterns", tmp_path)
+    wanted = ADAPTERS["patterns"]
+    chosen = {"target": "emulated:gfx1151", "settings": {"context": 32}}
+    with lispgpt.load(base, adapters=[adapter], **chosen) as model:  # type: ignore[arg-type]
+        text = model.text(wanted.prompt, model.options(greedy=True, max_new_tokens=3), adapter=1)
+        str(text)
+        assert text.tokens == wanted.continued[:3]
+
+
 def test_what_adapters_beside_a_model_cannot_be_is_said(tmp_path: Path, call: Call) -> None:
     base, saved = written("saved", tmp_path)
     with pytest.raises(lispgpt.UserError, match="no product's matrix alone: `lispgpt checkpoint convert --merge`"):

@@ -63,7 +63,9 @@ def main() -> None:
             measured(place, max(counts))
         for count in counts * given.rounds:
             for name, place in places:
-                found.setdefault((name, count), []).append(measured(place, count))
+                rate, first = measured(place, count)
+                print(f"{name}, {count} streams: {rate:.1f} tokens/s, first token after {first:.2f} s", flush=True)
+                found.setdefault((name, count), []).append((rate, first))
     print(table(found, counts))
 
 
