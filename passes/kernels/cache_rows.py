@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from math import prod
 
@@ -11,7 +11,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, operations, retype, symbol_of
+from lispgpt.ir.structure import defining_op, operations, retype, symbol_of, unscheduled_kernels
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.kernel import calls_of, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -19,6 +19,14 @@ from lispgpt.passes.model.kernel_work import divide_work
 from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.recognise.cache_writes import CacheWrite, is_cache_write
 from lispgpt.passes.targets import Gpu, Target
+
+
+def attentions(module: ir.Module, target: Gpu) -> Iterator[tuple[ir.Operation, Attention]]:
+    """The attention kernels of several rows that no schedule has taken yet, whose caches others write by then."""
+    for kernel in unscheduled_kernels(module, "attention"):
+        attention = attention_of(kernel) if "tile" not in kernel.attributes else None
+        if attention is not None and not attention.alone:
+            yield kernel, split_off_writes(module, kernel, target) if attention.writes else attention
 
 
 def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> Attention:

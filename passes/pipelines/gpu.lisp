@@ -38,6 +38,8 @@
     (pass schedule-gpu-column-contractions)
     (pass schedule-gpu-flash-attention)
     (pass schedule-gpu-tiled-attention)
+    (pass choose-tiles {:use "attention" :copies "async"})
+    (pass lower-tiles)
     (pass schedule-gpu-attention)
     (pass schedule-gpu-tiled-gradients)
     (pass schedule-attention-gradients)

@@ -1,11 +1,11 @@
-"""choose: for each product of a GPU the schedule that should take least time.
+"""choose: for each product and attention of a GPU the schedule that should take least time.
 
-Before: kernels that are products, which no schedule has taken.
+Before: kernels that are products, or attention of several rows, which no schedule has taken.
 After:  each has the name of one as `chosen`, and no other takes it; and as `offers` what every schedule says of it: the
         time that it should take, or why it leaves the kernel.
 
 Requires: what destination-passing and recognise-products ensure.
-Ensures: the order of schedules in a pipeline does not matter for products.  Where a schedule then cannot write what it
+Ensures: the order of schedules in a pipeline does not matter for these.  Where a schedule then cannot write what it
 offered, the kernel is left to those that follow.
 
 Where no launch of the chip was ever timed, which models are fitted to, none is chosen: schedules take kernels in the
@@ -17,23 +17,27 @@ nothing overlaps with, at the chip's rates.  Those of warpgroups are fitted to a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.kernel import refusable
-from lispgpt.passes.kernels.products import CHOSEN, Product, unscheduled_products
+from lispgpt.passes.kernels.products import CHOSEN, unscheduled_products
 from lispgpt.passes.kernels.refusal import Refused, refusals
 from lispgpt.passes.library import NO_SCHEDULES, Library
+from lispgpt.passes.schedule.attention.schedule_gpu_flash_attention import ScheduleGpuFlashAttention
+from lispgpt.passes.schedule.attention.schedule_gpu_tiled_attention import ScheduleGpuTiledAttention
 from lispgpt.passes.schedule.products.schedule_gpu_column_contractions import ScheduleGpuColumnContractions
 from lispgpt.passes.schedule.products.schedule_gpu_contractions import ScheduleGpuContractions
 from lispgpt.passes.schedule.products.schedule_gpu_skinny_products import ScheduleGpuSkinnyProducts
 from lispgpt.passes.schedule.warpgroups.schedule_gpu_warpgroups import ScheduleGpuWarpgroups, is_made
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.build import Builder
-from lispgpt.passes.tile.cost import seconds, work_of
+from lispgpt.passes.tile.build import Builder, Launch
+from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
 from lispgpt.passes.tile.lower.lower_tiles import withdraw
 
 OFFERS = "offers"
@@ -47,6 +51,9 @@ OTHERS = (
     ScheduleGpuColumnContractions(),
 )
 """Schedules that are no tile programs."""
+
+OF_ATTENTION = (ScheduleGpuFlashAttention(), ScheduleGpuTiledAttention())
+"""The same of attention."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,11 @@ class Offer:
 
 @dataclass(frozen=True)
 class Choose(Pass):
-    """use, copies, parts: as of choose-tiles, for the library's schedules.  skinny_copies: the same for skinny."""
+    """use, copies, parts: as of choose-tiles, for the library's schedules.  small_copies: the same for those of few
+    rows of a product, and of attention."""
 
-    use: str = "direct skinny matmul"
-    skinny_copies: str = "async"
+    use: str = "direct skinny matmul attention"
+    small_copies: str = "async"
     copies: str = "registers"
     parts: int = 2
 
@@ -76,27 +84,29 @@ class Choose(Pass):
         if target.rates is None:
             return
         for kernel, product in unscheduled_products(module, is_made):
-            offers = list(self._offers(kernel, product, target, library))
-            kernel.attributes[OFFERS] = ir.ArrayAttr.get([attribute(offer.facts()) for offer in offers])
-            taken = [offer for offer in offers if offer.seconds is not None]
-            if taken and target.launch_seconds:
-                best = min(taken, key=lambda offer: offer.seconds or 0.0)
-                kernel.attributes[CHOSEN] = attribute(best.schedule)
+            offers = self._tiles(kernel, Builder(product, target, self.parts), library)
+            self._take(kernel, [*offers, *_others(OTHERS, kernel, product, target)], target)
+        for kernel, attention in attentions(module, target):
+            builder = AttentionBuilder(NO_PRODUCT, target, self.parts, attention=attention)
+            offers = self._tiles(kernel, builder, library)
+            self._take(kernel, [*offers, *_others(OF_ATTENTION, kernel, attention, target)], target)
 
-    def _offers(self, kernel: ir.Operation, product: Product, target: Gpu, library: Library) -> Iterator[Offer]:
-        yield from self._tiles(kernel, product, target, library)
-        for pass_ in OTHERS:
-            try:
-                yield Offer(pass_.name, pass_.time_of(kernel, product, target))
-            except Refused as refused:
-                yield Offer(pass_.name, refused=str(refused))
+    @staticmethod
+    def _take(kernel: ir.Operation, offers: list[Offer], target: Gpu) -> None:
+        kernel.attributes[OFFERS] = ir.ArrayAttr.get([attribute(offer.facts()) for offer in offers])
+        taken = [offer for offer in offers if offer.seconds is not None]
+        if taken and target.launch_seconds:
+            best = min(taken, key=lambda offer: offer.seconds or 0.0)
+            kernel.attributes[CHOSEN] = attribute(best.schedule)
 
-    def _tiles(self, kernel: ir.Operation, product: Product, target: Gpu, library: Library) -> Iterator[Offer]:
+    def _tiles(self, kernel: ir.Operation, builder: Builder, library: Library) -> Iterator[Offer]:
         by_name = {schedule.name: schedule for schedule in library.common}
-        earlier = refusals(kernel)
+        earlier, target = refusals(kernel), builder.target
         for name in self.use.split() if target.matrix is not None else ():
-            schedule, copies = by_name[name], self.skinny_copies if name == "skinny" else self.copies
-            builder = Builder(product, target, self.parts, copies)
+            schedule, copies = by_name[name], self.small_copies if name in ("skinny", "attention") else self.copies
+            if schedule.of != builder.of:
+                continue
+            builder = replace(builder, most=copies, launch=Launch())
             why_not = schedule.takes(builder)
             if why_not is None and name in earlier:
                 why_not = "its program could not be lowered"
@@ -108,6 +118,14 @@ class Choose(Pass):
                 with ir.InsertionPoint(operations(kernel.regions[0].blocks[0])[-1]), kernel.location:
                     schedule.write(builder)
                 program = [op for op in operations(kernel.regions[0].blocks[0]) if op not in before]
-                time = seconds(work_of(program, builder.launch.grid, builder.launch.residency), target)
+                time = builder.seconds_of(program)
                 withdraw(program)
                 yield Offer(name, time)
+
+
+def _others(schedules: Sequence[Any], *kernel: Any) -> Iterator[Offer]:
+    for pass_ in schedules:
+        try:
+            yield Offer(pass_.name, pass_.time_of(*kernel))
+        except Refused as refused:
+            yield Offer(pass_.name, refused=str(refused))

@@ -31,7 +31,7 @@ from lispgpt.passes.tile.copies import (
     has_whole_pieces,
     packed,
 )
-from lispgpt.passes.tile.cost import Work, seconds, unpacking
+from lispgpt.passes.tile.cost import Work, seconds, unpacking, work_of
 from lispgpt.passes.tile.types import (
     SPREAD,
     SUBGROUP,
@@ -144,6 +144,10 @@ class Builder:
         if BULK in allowed and lines and plain == operands and all(boxes_of(o, copies) for o in plain if copies):
             return BULK
         return ASYNC if ASYNC in allowed and any(map(self._in_pieces, boxes)) else REGISTERS
+
+    def seconds_of(self, program: Sequence[ir.Operation]) -> float | None:
+        """What a program that has been written should take; None where the chip's rates are not known."""
+        return seconds(work_of(program, self.launch.grid, self.launch.residency), self.target)
 
     def _in_pieces(self, box: Box) -> bool:
         """Whether threads can copy pieces of it."""

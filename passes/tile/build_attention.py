@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import lcm
 from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import nested_operations
 from lispgpt.passes.kernels.operand_a import words_of
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.score_masks import factor_of
 from lispgpt.passes.recognise import score_operands
 from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.tile.attention_cost import Blocks, attention_seconds, products_of_parts
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.boxes import Box, emit, view_of
 from lispgpt.passes.tile.build import Builder
@@ -31,6 +35,10 @@ from lispgpt.passes.tile.types import (
 
 NO_PRODUCT: Product = None  # type: ignore[assignment]
 """What an attention has where others have a product."""
+
+
+RESIDENT_THREADS = 512
+"""Of a core, about as many as have registers for queries, scores and sums."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,12 @@ class AttentionBuilder(Builder):
         plain = all(operand.has_rows for operand in operands) and types in ({"f32"}, {"bf16"})
         return unit is not None and bool(a.query_dims) and plain and a.width % unit.columns == 0 == a.depth % 4
 
+    def takes_keys(self, keys: int) -> bool:
+        """Whether so many of a member's are whole instructions, for which lanes have registers."""
+        unit, most = self.target.matrix, self.target.attention_keys
+        of_f32 = b.item_bytes(self.rows.attention.keys.element) == 4
+        return unit is not None and keys % lcm(unit.block, unit.columns) == 0 and not (most and of_f32 and keys > most)
+
     def in_pieces(self, keys: int) -> bool:
         """Whether threads can copy pieces of both keys and values."""
         end = b.as_value(0)
@@ -83,7 +97,31 @@ class AttentionBuilder(Builder):
         end = b.as_value(0)
         tiles = self.shared_bytes([self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end)], slots)
         weights = 0 if unit.result_as_left else 4 * rows * (keys + members * unit.padding)
-        return tiles + weights + (4 * members * rows * (a.width + 2) if members > 1 else 0)
+        apart = tiles + weights + (4 * members * rows * (a.width + 2) if members > 1 else 0)
+        if apart <= self.room or members == 1:
+            return apart
+        return max(tiles, 4 * members * rows * a.width) + weights + 8 * members * rows
+
+    def shape_nanoseconds(self, rows: int, keys: int, members: int, resident: int) -> int:
+        """What the attention should take by such blocks and tiles, so many blocks sharing a core; 0 where the chip's
+        rates are not known."""
+        return round(1e9 * (self._seconds(Blocks(rows, keys, members, resident, self._products)) or 0.0))
+
+    @property
+    def _products(self) -> tuple[int, int]:
+        a = self.rows.attention
+        q, k, v = map(self.operand_parts, (a.queries, a.keys, a.values))
+        return products_of_parts(q, k), products_of_parts(self.parts if a.exact else 1, v)
+
+    def _seconds(self, blocks: Blocks) -> float | None:
+        return attention_seconds(self.rows, blocks, self.target)
+
+    def seconds_of(self, program: Sequence[ir.Operation]) -> float | None:
+        """By its masks' tiles of scores, and the threads that share a core."""
+        ops = [inner for op in program for inner in (op, *nested_operations(op))]
+        tile = next(register_tile(op.operands[0]) for op in ops if op.name == "tile.mask")
+        resident = max(1, RESIDENT_THREADS // self.launch.threads)
+        return self._seconds(Blocks(tile.shape[1], tile.shape[2], tile.teams[1], resident, self._products))
 
     @property
     def query_words(self) -> int:

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import attribute, ir
-from lispgpt.ir.structure import operations, unscheduled_kernels
+from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.cache_rows import split_off_writes
+from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.kernel import refusable
 from lispgpt.passes.kernels.products import is_for, unscheduled_products
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
-from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
@@ -57,11 +56,8 @@ class ChooseTiles(Pass):
         """Kernels of some kinds that have no program yet, with what writes one."""
         for kernel, product in unscheduled_products(module) if "product" in kinds else ():
             yield kernel, Builder(product, target, self.parts, self.copies)
-        for kernel in unscheduled_kernels(module, "attention") if "attention" in kinds else ():
-            attention = attention_of(kernel) if "tile" not in kernel.attributes else None
-            if attention is not None and not attention.alone:
-                attention = split_off_writes(module, kernel, target) if attention.writes else attention
-                yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)
+        for kernel, attention in attentions(module, target) if "attention" in kinds else ():
+            yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)
 
     def _used(self, library: Library) -> list[Schedule]:
         by_name = {schedule.name: schedule for schedule in library.common}

@@ -131,9 +131,14 @@ class _Order(Machine):
         return [None]
 
     def add_parts(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
-        """Its own memory, between barriers of its own."""
+        """Memory that may be all tiles', between barriers of its own: what lay there is gone."""
         yield from self.barrier(agent, step, values)
+        for place in list(self.slots):
+            if place[0] != "own":
+                self._write(agent, step, place, self._instance(agent, step))
         yield from self.barrier(agent, step, values)
+        for place, slot in self.slots.items():
+            slot.writes = slot.writes if place[0] == "own" else []
         return [None]
 
     def over_members(self, agent: Thread, step: Step, values: list[Any]) -> Turn:

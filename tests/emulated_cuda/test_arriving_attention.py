@@ -115,6 +115,7 @@ def compiled(case: Case, folder: Path) -> Artifact:
     pipeline, name = folder / "mine.lisp", "schedule-gpu-tiled-attention"
     text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
     assert f"{name})" in text
+    text = text.replace("(pass choose)", '(pass choose {:use "direct skinny matmul"})')
     pipeline.write_text(text.replace(f"{name})", f"{name} {{{case.options}}})"))
     shape = ({"batch": len(case.starts), "positions": case.rows},)
     request = Request(program, "cuda:sm_90a", pipeline=pipeline, precision=case.precision, sizes=shape)

@@ -101,6 +101,7 @@ def compiled(case: Case, folder: Path) -> Artifact:
     pipeline = folder / "mine.lisp"
     text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
     assert "schedule-gpu-tiled-attention)" in text
+    text = text.replace("(pass choose)", '(pass choose {:use "direct skinny matmul"})')
     pipeline.write_text(
         text.replace("schedule-gpu-tiled-attention)", f"schedule-gpu-tiled-attention {{{case.options}}})")
     )

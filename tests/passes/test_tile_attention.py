@@ -128,7 +128,7 @@ CHANGES: dict[str, dict[str, Change]] = {
 def test_no_unsafe_attention_is_taken(target: str, tmp_path: Path) -> None:
     rng = seeded.rng()
     variant = tiled_variant(int(rng.integers(1 << 20)))
-    variant.extents.update(s=70, t=150, e=64, d=64)
+    variant.extents.update(b=8, g=8, s=1000, t=1100, e=64, d=64)  # many blocks, each of which has a ring
     stored = Variant(**{**vars(variant), "stored": "bf16" if target.startswith("cuda") else "f32"})
     with new_context() as context, ir.Location.unknown():
         text = str(module_of(stored, target, tmp_path))

@@ -2,43 +2,46 @@
 ; memory.  Dao, "FlashAttention-2", 2023.  F32 operands are split into BF16 parts on the way.
 (require "softmax.lisp")
 
-; [rows members]: the rows of a block, of which each subgroup has sixteen, and how many subgroups share a row's keys.
-(def shapes [[128 1] [64 1] [64 2] [32 2] [32 4] [16 4] [16 2] [16 1]])
+; A shape is [rows members each]: the rows of a block, of which each subgroup has sixteen, how many subgroups share a row's
+; keys, and how many of a tile each has.  A tiling is [rows members keys slots kept resident]: the keys of a tile, how many
+; tiles shared memory holds (0: none is on its way while another is multiplied), whether queries stay in registers, and how
+; many blocks share a core.
+(def shapes [[128 1 64] [64 1 64] [64 2 64] [64 2 32] [64 2 16] [64 1 32] [64 1 16] [32 2 64] [32 4 32] [32 2 32] [32 2 16]
+             [32 1 32] [16 2 32] [16 2 16] [16 1 32]])
 
-; A tiling is [rows members keys slots kept]: the keys of a tile, how many tiles shared memory holds (0: none is on its
-; way while another is multiplied), and whether queries stay in registers.
-(defn words [a numbers] (ceil-div (* 16 numbers) (capability subgroup-size)))
+(defn words [numbers] (ceil-div (* 16 numbers) (capability subgroup-size)))
 
-(defn tiling-of [a [rows members]]
-  (let [keys (* members (if (= (nth (tile.operand-parts a) 1) 1) 64 32))
-        sums (+ (words a (tile.width a)) (words a (quot keys members)))
-        way (* keys (+ (tile.depth a) (tile.width a)) (nth (tile.operand-parts a) 1))
+(defn tiling-of [a [rows members each]]
+  (let [parts (nth (tile.operand-parts a) 1)
+        keys (* each members)
         threads (* (quot rows 16) members (capability subgroup-size))
-        own (+ sums (tile.query-words a))
-        kept (<= own 168)]
-    [rows members keys (cond (tile.pieces? a keys) 3
-                             (<= (+ (if kept own sums) (ceil-div way (* 2 threads))) 168) 1
-                             true 0) kept]))
+        sums (+ (words (tile.width a)) (words each))
+        kept (<= (+ sums (tile.query-words a)) 168)
+        held (if kept (+ sums (tile.query-words a)) sums)
+        way (ceil-div (* keys (+ (tile.depth a) (tile.width a)) parts) (* 2 threads))
+        ring? (and (tile.pieces? a keys) (<= (tile.block-bytes a rows keys 3 members) (tile.room a)))
+        slots (cond ring? 3 (<= (+ held way) 168) 1 true 0)
+        resident (min (quot (tile.room a) (tile.block-bytes a rows keys slots members)) (quot 512 threads))]
+    [rows members keys slots kept resident]))
 
-(defn fits? [a [rows members keys slots kept]]
-  (<= (tile.block-bytes a rows keys slots members) (tile.room a)))
+(defn time-of [a [rows members keys slots kept resident]] (tile.shape-nanoseconds a rows keys members resident))
 
-; Whether every core gets a block.
-(defn busy? [a [rows members keys slots kept]]
-  (>= (* (tile.heads a) (ceil-div (tile.queries a) rows)) (capability cores)))
+(defn fits? [a [rows members each]]
+  (and (tile.keys? a each) (<= (words (tile.width a)) 112) (> (nth (tiling-of a [rows members each]) 5) 0)))
 
-(defn first-of [good? of] (cond (= (count of) 0) nil (good? (first of)) (first of) true (first-of good? (rest of))))
+; The tiling that should take least time, of the shapes that fit.
+(defn best-of [a of found]
+  (if (= (count of) 0)
+    found
+    (let [t (if (fits? a (first of)) (tiling-of a (first of)) found)]
+      (best-of a (rest of) (if (or (= found nil) (= t found) (< (time-of a t) (time-of a found))) t found)))))
 
-; The most rows of which every core gets a block; else those of which most do, with most members.
-(defn tiling [a]
-  (let [fit (filter (fn [t] (fits? a t)) (map (fn [shape] (tiling-of a shape)) shapes))
-        found (first-of (fn [t] (busy? a t)) fit)]
-    (if (= found nil) (first-of (fn [t] (<= (first t) 32)) fit) found)))
+(defn any-fits? [a of] (cond (= (count of) 0) false (fits? a (first of)) true true (any-fits? a (rest of))))
 
 (schedule attention [a]
   {:of attention
-   :takes (and (tile.divides? a) (>= (tile.queries a) 64) (not (= (tiling a) nil)))}
-  (let [[rows members keys slots kept] (tiling a)
+   :takes (and (tile.divides? a) (>= (tile.queries a) 64) (any-fits? a shapes))}
+  (let [[rows members keys slots kept resident] (best-of a shapes nil)
         [batch row] (tile.query-rows a rows)
         [from least last] (tile.visible a batch row rows)
         first-tile (quot from keys)

@@ -28,7 +28,9 @@ from lispgpt.passes.kernels import block_memory
 from lispgpt.passes.kernels.attention import last_position
 from lispgpt.passes.kernels.kernel import contract, reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of, shaped
+from lispgpt.passes.kernels.products import is_for
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.score_masks import Mask
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
@@ -42,6 +44,8 @@ from lispgpt.passes.schedule.attention.warpgroup_gradients import ROWS, Gradient
 from lispgpt.passes.schedule.attention.warpgroup_scores import Left, WarpgroupScores, row_words
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.attention_cost import BY_WARPGROUPS, Blocks, attention_seconds
+from lispgpt.passes.tile.attention_rows import AttentionRows
 
 BARRIER_BYTES = 1024
 
@@ -68,12 +72,26 @@ class ScheduleGpuFlashAttention(Pass):
             return
         for kernel in unscheduled_kernels(module):
             attention, sums = attention_of(kernel), attention_gradients_of(kernel)
-            if attention is not None and not attention.writes and not attention.exact:
-                sums = attention.as_sums()
-            if sums is not None and self._suits(Walk(sums), target):
+            if attention is not None:
+                sums = attention.as_sums() if is_for(kernel, self.name) and self._is_whole(attention) else None
+            if sums is not None and "tile" not in kernel.attributes and self._suits(Walk(sums), target):
                 schedule = _FlashAttention(kernel, Walk(sums), attention, target, self)
                 if schedule.fits():
                     schedule.emit()
+
+    @staticmethod
+    def _is_whole(attention: Attention) -> bool:
+        """Whether it is of whole sequences, none of which is in a cache, and its weights are rounded."""
+        return attention.own is None and not attention.exact
+
+    def time_of(self, kernel: ir.Operation, attention: Attention, target: Gpu) -> float | None:
+        """Seconds that it should take; Refused, with the reason, where it leaves the attention."""
+        if target.warpgroup is None or not self._is_whole(attention):
+            raise Refused("it takes whole sequences without a cache, in bf16, on chips with warpgroups")
+        if not self._suits(Walk(attention.as_sums()), target):
+            raise Refused("it takes heads of 64 or 128, in bf16 that copies can bring")
+        blocks = Blocks(ROWS * self.warpgroups, self.keys, 1, 1, (1, 1))
+        return attention_seconds(AttentionRows(attention), blocks, target, BY_WARPGROUPS)
 
     def _suits(self, walk: Walk, target: Gpu) -> bool:
         """Whether all operands are bf16 that copies can bring, of depths that instructions take, with enough rows."""

@@ -24,26 +24,34 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass, or_zero
 from lispgpt.passes.kernels import block_memory
 from lispgpt.passes.kernels import operand_a as left_of
-from lispgpt.passes.kernels.attention import bind_cache
 from lispgpt.passes.kernels.block_rows import BlockRows
-from lispgpt.passes.kernels.cache_rows import split_off_writes
+from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.matrices import lanes_of
+from lispgpt.passes.kernels.products import is_for
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.score_masks import Mask
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.views import depends_only_on
-from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.schedule.attention.async_attention import AsyncBlock, AsyncLayout
 from lispgpt.passes.schedule.attention.key_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.schedule.attention.results import TeamSums, write_rows
 from lispgpt.passes.schedule.attention.score_products import Products, SubgroupProducts, WarpgroupProducts
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.attention_cost import (
+    BY_SUBGROUPS,
+    BY_WARPGROUPS,
+    Blocks,
+    attention_seconds,
+    products_of_parts,
+)
+from lispgpt.passes.tile.attention_rows import AttentionRows
 
 AHEAD_WORDS = 120
 """Registers that queries, sums and a tile under way may take: with more, a tile is loaded when it is its turn."""
@@ -81,15 +89,25 @@ class ScheduleGpuTiledAttention(Pass):
             return
         self._check_block(target)
         constant = constant_arguments(module)
-        for kernel in unscheduled_kernels(module, "attention"):
-            attention = attention_of(kernel)
-            if attention is None or not self._suits(attention, target.matrix.columns):
-                continue
-            if _TiledAttention(kernel, attention, target, self, set()).fits():
-                constants = constant(kernel)
-                if attention.writes:
-                    attention = split_off_writes(module, kernel, target)
-                _TiledAttention(kernel, attention, target, self, constants).emit()
+        for kernel, attention in attentions(module, target):
+            if is_for(kernel, self.name) and self._suits(attention, target.matrix.columns):
+                schedule = _TiledAttention(kernel, attention, target, self, constant(kernel))
+                if schedule.fits():
+                    schedule.emit()
+
+    def time_of(self, kernel: ir.Operation, attention: Attention, target: Gpu) -> float | None:
+        """Seconds that it should take; Refused, with the reason, where it leaves the attention."""
+        if target.matrix is None or not self._suits(attention, target.matrix.columns):
+            raise Refused(f"it takes {self.rows} rows and more, of as many numbers as matrix instructions divide")
+        schedule = _TiledAttention(kernel, attention, target, self, set())
+        if not schedule.fits():
+            raise Refused("its tiles have no room in shared memory")
+        parts = [left_of.parts_of(operand) for operand in (attention.queries, attention.keys, attention.values)]
+        met = (products_of_parts(*parts[:2]), products_of_parts(2 if attention.exact else 1, parts[2]))
+        keys = schedule.keys if schedule.asynchronous is None else schedule.asynchronous.keys
+        blocks = Blocks(schedule.rows, keys * schedule.teams, schedule.teams, 1, met)
+        rates = BY_SUBGROUPS if schedule.warpgroup is None else BY_WARPGROUPS
+        return attention_seconds(AttentionRows(attention), blocks, target, rates)
 
     def _suits(self, attention: Attention, columns: int) -> bool:
         """Whether there are enough rows, of keys and values that tiles can hold."""
@@ -206,7 +224,6 @@ class _TiledAttention:
         self.lanes = lanes_of(self.unit, b.mod(thread, self.target.subgroup))
         self.others = coordinates(b.block_id("x"), [self.attention.extents[d] for d in self.outer])
         self.reader = Reader(self.target)
-        bind_cache(self.attention, self.reader)
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
         block = None
         if self.asynchronous is not None:

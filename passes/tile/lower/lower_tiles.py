@@ -48,6 +48,7 @@ def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
             target.set_residency(kernel, residency)
     else:
         withdraw(ops)
+        del kernel.attributes["tiles"]
     del kernel.attributes[PROGRAM]
 
 
@@ -56,6 +57,6 @@ def withdraw(ops: list[ir.Operation]) -> None:
     for op in reversed(ops):
         inner = (op, *nested_operations(op))
         program = any(one.name.startswith("tile.") for one in inner) or op.name.startswith("gpu.")
-        unused = op.name.startswith("arith.") and not any(True for r in op.results for _ in r.uses)
+        unused = op.name.startswith(("arith.", "math.")) and not any(True for r in op.results for _ in r.uses)
         if program or unused:
             op.erase()

@@ -47,7 +47,10 @@ class Slot:
 
 
 class BlockTiles:
-    """The shared tiles of a program's ops, by their values; those of a ring by its value and their numbers in it."""
+    """The shared tiles of a program's ops, by their values; those of a ring by its value and their numbers in it.
+
+    shares_sums: whether sums of all parts lie where the tiles do, for which there is no room beside them: when they are
+    added, a program is done with its tiles (see verify.py)."""
 
     def __init__(self, target: Gpu, ops: Sequence[ir.Operation]) -> None:
         self.target = target
@@ -62,6 +65,7 @@ class BlockTiles:
         self.block: BlockMemory | None = None
         self.barriers: Index = 0
         self.taken = 0
+        self.shares_sums = False
 
     @property
     def nbytes(self) -> int:
@@ -75,7 +79,11 @@ class BlockTiles:
                 self.places[value] = b.shared(_shape(tile), tile.dtype)
             return
         wanted = self.nbytes + BARRIER_BYTES * swizzled + self._own()
-        if not fits(self.target, wanted + self._beside() - self._own(), swizzled):
+        beside = self._beside() - self._own()
+        if not fits(self.target, wanted + beside, swizzled) and not swizzled:
+            self.shares_sums = True
+            wanted = max(self.nbytes, self._sums_bytes()) + self._own()
+        if not fits(self.target, wanted + beside, swizzled):
             raise Refused(f"its tiles take {wanted} bytes of shared memory, for which a block has no room")
         self.block = BlockMemory(self.target, wanted, aligned=swizzled)
         offset = 0
@@ -89,8 +97,13 @@ class BlockTiles:
 
     def _own(self) -> int:
         """Bytes of what ops have for themselves."""
-        shapes = [self._own_shape(op) for op in self.every]
+        shapes = [self._own_shape(op) for op in self.every if op.name != "tile.add_parts" or not self.shares_sums]
         return sum(b.item_bytes(type_) * prod(shape) for shape, type_ in filter(None, shapes))
+
+    def _sums_bytes(self) -> int:
+        """Bytes for sums of all parts."""
+        sums = [register_tile(op.operands[0]).shape for op in self.every if op.name == "tile.add_parts"]
+        return max((4 * prod(shape) for shape in sums), default=0)
 
     def _own_shape(self, op: ir.Operation) -> tuple[Sequence[int], ir.Type] | None:
         if op.name in ("tile.add_parts", "tile.over_members"):
@@ -104,7 +117,11 @@ class BlockTiles:
         wanted = self._own_shape(op)
         if wanted is None or self.block is None:
             return None if wanted is None else b.shared(*wanted)
-        start = self.nbytes + BARRIER_BYTES * any(tile.swizzle for _, tile in self.tiles) + self.taken
+        if op.name == "tile.add_parts" and self.shares_sums:
+            b.barrier()  # others may still read their tiles
+            return self.block.view(0, *wanted)
+        tiles = max(self.nbytes, self._sums_bytes()) if self.shares_sums else self.nbytes
+        start = tiles + BARRIER_BYTES * any(tile.swizzle for _, tile in self.tiles) + self.taken
         self.taken += b.item_bytes(wanted[1]) * prod(wanted[0])
         return self.block.view(start, *wanted)
 
