@@ -39,6 +39,7 @@ ATTEND = f"""
 NEAR = "(fn [score head t position] (select (< (- position t) (: 40000 i32)) score -inf))"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("near", [LONG, 40_000])
 @pytest.mark.parametrize("rows", [1, 16])
 def test_a_long_context_is_attended_tile_by_tile(rows: int, near: int, tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ GATHERS = """(require nn) (require gradients)
 """
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cpu", "emulated:gfx1151", "emulated:gfx942"])
 def test_the_gradient_of_a_gather_adds_rows_in_their_order(tmp_path: Path, target: str) -> None:
     rng = seeded.rng()

@@ -104,6 +104,7 @@ def test_kernels_are_launches_of_their_own(artifact: Artifact) -> None:
     assert entry.launches[-1].grid[0] == 16
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["rocm:gfx1151", "rocm:gfx942", "cuda:sm_90"])
 def test_compiles_for_gpus(program: Path, target: str) -> None:
     made, _ = compile_request(Request(program, target=target), Observer())

@@ -121,6 +121,7 @@ def cases() -> Cases:
     return Cases(CASES, DEFINITIONS)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0] for case in CASES])
 def test_values_and_gradients_are_those_of_numpy(cases: Cases, number: int) -> None:
     cases.check_value(number)

@@ -121,6 +121,7 @@ def test_values_on_nvidia(name: str, rows: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["rocm:gfx942", "rocm:gfx1201"])
 def test_they_compile_for_amd(target: str, tmp_path: Path) -> None:
     for name in CASES:

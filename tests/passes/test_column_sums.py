@@ -72,6 +72,7 @@ def test_a_norms_gradients_are_made_with_its_rows(target: str, tmp_path: Path) -
     assert shares(artifact) == [512]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", TARGETS)
 def test_sums_of_several_rows_of_columns_are_made_with_them(target: str, tmp_path: Path) -> None:
     artifact = compile_text(PARTS.format(n=ROWS, m=COLUMNS), tmp_path, target=target)

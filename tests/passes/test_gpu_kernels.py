@@ -103,6 +103,7 @@ def test_ptx_has_wide_loads_and_matrix_instructions(target: str, examples: Path)
     assert ("griddepcontrol.wait" in assembly) == find_target(target).early_launch  # type: ignore[attr-defined]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("target", "depth", "tiled"),
     [

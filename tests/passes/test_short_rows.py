@@ -21,6 +21,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cuda:sm_80", "rocm:gfx942", "rocm:gfx1151"])
 @pytest.mark.parametrize(("rows", "columns"), [(4096, 24), (5000, 64), (4100, 7), (4104, 1), (4097, 40)])
 def test_rows_of_a_few_numbers_are_right(target: str, rows: int, columns: int, tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ OLD_AND_NEW = """
 """
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["cpu", "emulated:gfx1151"])
 def test_parts_of_old_states_are_read_and_given_after_they_change(target: str, tmp_path: Path) -> None:
     """Also where a state's part moves over itself, and where two states change places."""

@@ -55,6 +55,7 @@ def expected(a: dict[str, np.ndarray]) -> np.ndarray:
     return 0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3))) @ a["v"].T
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("rows", "hidden", "outputs", "options"),
     [

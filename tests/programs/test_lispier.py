@@ -167,6 +167,7 @@ def test_loops_that_stay_on_the_host_are_named(tmp_path: Path) -> None:
     assert output(tmp_path, REDUCE.replace("ROWS", "12")) == "2.5\n"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", ["rocm:gfx942", "cuda:sm_90a"])
 def test_registered_memory_of_programs_with_bare_pointers(tmp_path: Path, target: str) -> None:
     program = REGISTERED.replace("TARGET", target.partition(":")[0])

@@ -120,6 +120,7 @@ def on_the_cpu() -> Artifact:
         )  # fmt: skip
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("greedy", [False, True])
 def test_steps_choose_by_adjusted_logits_and_report_on_their_tokens(on_the_cpu: Artifact, greedy: bool) -> None:
     rng, batch = seeded.rng(), 3

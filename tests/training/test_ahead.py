@@ -157,6 +157,7 @@ def test_all_processes_end_with_the_same_step(size: int, ahead: bool) -> None:
         assert found[0][0] >= asks[1] and (asks[0] or found[0][0] <= max(asks[1], 1) + 4), (asks, found)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     "does, said",
     [

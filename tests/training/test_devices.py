@@ -45,6 +45,7 @@ def command(place: Path, *words: object, **environment: str) -> subprocess.Popen
     return subprocess.Popen(list(map(str, words)), cwd=place, env=known, stdout=pipe, stderr=pipe, text=True)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("devices", [2, 4])
 def test_devices_have_the_losses_of_one(place: Path, alone: list[float], devices: int) -> None:
     """At each checkpoint the run itself checks that the weights of all devices have the same bits."""
