@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
@@ -45,15 +46,40 @@ def sizes() -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in json.loads((HERE / "sizes.json").read_text())}
 
 
+ODD = "odd-"
+"""How names of models begin that nobody has: their sizes are drawn by the seed behind it."""
+
+
+def size_of(model: str) -> dict[str, Any]:
+    """The sizes of a known model, or of an odd one."""
+    return odd_sizes(int(model.removeprefix(ODD))) if model.startswith(ODD) else sizes()[model]
+
+
+@cache
+def odd_sizes(seed: int) -> dict[str, Any]:
+    """Sizes that no known model has: widths of 1100 to 6000 that whole blocks or 8 divide, heads of 40 to 256, and
+    vocabularies of any number."""
+    random = Random(seed)
+    block = random.choice((8, 32, 64, 128, 256))
+    head_width, kv_heads, group = random.randrange(40, 257, 8), random.randint(1, 8), random.randint(1, 6)
+    return {
+        "kind": random.choice(("llama", "qwen3", "mistral")),
+        "width": block * random.randint(-(-1100 // block), 6000 // block),
+        "hidden": block * random.randint(-(-1500 // block), 16000 // block), "head_width": head_width,
+        "kv_heads": kv_heads, "heads": kv_heads * group, "vocabulary": random.randint(1000, 70000),
+        "tied": random.random() < 0.5,
+    }  # fmt: skip
+
+
 def _source(kind: str) -> Path:
     """The program of a kind of model."""
     return PROGRAMS / PLAIN[kind] if kind in PLAIN else programs()[kind]
 
 
 def _settings(source: Path) -> set[str]:
-    """The names that a program's first `config` has, and those that it requires."""
+    """The names in a program's `config` forms, and in those of what it requires."""
     text = source.read_text(encoding="utf-8")
-    found = set(re.findall(r"[\w-]+", text[text.index("(config") :].split("\n(", 1)[0]))
+    found = {name for form in text.split("(config")[1:] for name in re.findall(r"[\w-]+", form.split("\n(", 1)[0])}
     return found.union(*(_settings(source.parent / name) for name in re.findall(r'\(require "(.*?)"\)', text)))
 
 
@@ -84,11 +110,11 @@ class Case:
     @property
     def is_one(self) -> bool:
         """Whether there is such a thing: training is of weights that are numbers, of models with attention."""
-        return self.entry != "training" or (self.weights == "bf16" and sizes()[self.model]["heads"] > 0)
+        return self.entry != "training" or (self.weights == "bf16" and size_of(self.model)["heads"] > 0)
 
     def request(self, folder: Path) -> Request:
         """folder: where a program may be written."""
-        size = sizes()[self.model]
+        size = size_of(self.model)
         source = _source(size["kind"])
         text = source.read_text(encoding="utf-8")
         known = _settings(source)

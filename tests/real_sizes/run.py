@@ -10,7 +10,8 @@ the end a table in Markdown says how many there were of each outcome.
 
 With --shuffle every class, which is a target, an entry, weights and a precision, has a model before any has a second
 one, and with --few N no more than N kernels of a model are run, of different kinds, the cheapest first: what is left of
-them is run without it.  With --part I/N processes take a share of the classes each, with a FILE of their own.
+them is run without it.  --models odd-17 is one of sizes that nobody has, drawn by that seed.  With --part I/N processes
+take a share of the classes each, with a FILE of their own.
 """
 
 from __future__ import annotations

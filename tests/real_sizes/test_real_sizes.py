@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import seeded
 from emulated_amd.mutants import moved_store, mutated, sites
-from real_sizes import chips, memory
+from real_sizes import chips, memory, run
 from real_sizes.chips import Amd
 from real_sizes.given import Group
 from real_sizes.kernels import Artifacts, Found, chosen, distinct, kind_of
-from real_sizes.models import ENTRIES, WEIGHTS, Case, sizes
+from real_sizes.models import ENTRIES, WEIGHTS, Case, odd_sizes, sizes
 from real_sizes.run import BEGUN, DONE, PART, PRECISIONS, TARGETS, Limits, cases_of, outcomes, unfinished
 from real_sizes.table import BAD, table
 
@@ -66,16 +66,21 @@ def test_all_kernels_are_right(target: str, model: str, tmp_path: Path) -> None:
                 check(case, tmp_path)
 
 
-def test_a_fault_is_seen(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    return Artifacts(SMALL, tmp_path_factory.mktemp("small"), seeded.fresh_seed())
+
+
+def test_a_fault_is_seen(small: Artifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a store that is moved by an element, in a product."""
-    made = Artifacts(SMALL, tmp_path, seeded.fresh_seed())
+    made = small
     products = {group.main.kernel: (key, group) for key, group in distinct(made.artifact, made.text)
                 if group.main.kernel.startswith("contraction")}  # fmt: skip
     name = sorted(products)[int(seeded.rng().integers(len(products)))]
     site = sites(made.artifact, name, "store one further")[0]
     assert moved_store(site.instruction) == site.words
     assert isinstance(made.chip, Amd)
-    made.chip.code = CodeObject(mutated(made.artifact, site), made.chip.code.chip)
+    monkeypatch.setattr(made.chip, "code", CodeObject(mutated(made.artifact, site), made.chip.code.chip))
     assert made.run(*products[name]).how in BAD, name
 
 
@@ -139,6 +144,21 @@ def test_large_memory_takes_little() -> None:
     assert array[5, 7] == array.reshape(-1)[5 * 4096 + 7 + 3 * elements] + 1
 
 
+def test_every_model_is_compiled_at_its_own_sizes(tmp_path: Path) -> None:
+    for name, size in sizes().items():
+        given = Case(name, "cpu", "two", "q8_0").request(tmp_path).overrides
+        assert (given["width"], given["vocab"]) == (size["width"], size["vocabulary"]), name
+        assert given["weight-type"] == "q8_0", name
+
+
+def test_odd_sizes_are_of_many_kinds() -> None:
+    drawn = [odd_sizes(seed) for seed in range(200)]
+    assert all(1100 <= each["width"] <= 6000 and each["width"] % 8 == 0 for each in drawn)
+    assert {each["width"] % 64 for each in drawn} > {0, 8} and {each["vocabulary"] % 2 for each in drawn} == {0, 1}
+    assert {each["head_width"] for each in drawn} == set(range(40, 257, 8))
+    assert Case("odd-3", "cpu", "two").request(Path()).overrides["width"] == drawn[3]["width"]
+
+
 def test_truths_are_0_or_1() -> None:
     assert set(memory.elements(seeded.rng(), 99, "i1")) == {0, 1}
 
@@ -156,11 +176,12 @@ def test_the_table() -> None:
                         f"- {case}: b: 8 bytes of a thread are in memory"]  # fmt: skip
 
 
-def test_cheap_kernels_come_first_and_others_wait(tmp_path: Path) -> None:
+def test_cheap_kernels_come_first_and_others_wait(small: Artifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that a block reads least for, as long as a case has time."""
-    found = list(outcomes(SMALL, tmp_path, seeded.fresh_seed(), set(), Limits(few=5, seconds=20, case=0)))
+    monkeypatch.setattr(run, "Artifacts", lambda *_: small)
+    found = list(outcomes(SMALL, Path(), seeded.fresh_seed(), set(), Limits(few=5, seconds=20, case=0)))
     assert [each.how for each in found] == ["right", PART] and found[0].took > 0
-    made = Artifacts(SMALL, tmp_path, 1)
+    made = small
     kernels = dict(distinct(made.artifact, made.text))
     order = [kernels[key] for key in made.cheapest_first(list(kernels), kernels)]
     known = [made.has_reference(group) for group in order]
