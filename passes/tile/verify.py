@@ -155,8 +155,10 @@ class _Order(Machine):
         return [None] if self.stays else self.over_members(agent, step, values)
 
     def reduce_rows(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
-        """The same."""
-        yield from self.add_parts(agent, step, values)
+        """Its own memory, between barriers of its own."""
+        yield from self.barrier(agent, step, values)
+        yield from self.barrier(agent, step, values)
+        return []
 
     def role(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
         return [agent.role]
