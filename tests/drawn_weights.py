@@ -25,6 +25,7 @@ class DrawnWeights:
     dtypes: Mapping[str, str]
     config: dict[str, Any] = field(default_factory=dict)
     format: str = "drawn"
+    notice: str = ""
     path: Path = Path("drawn weights")
 
     def names(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import hypot, prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -32,4 +32,5 @@ def vector_seconds(product: Product, weights: int, passes: int, others: int, tar
     memory, left = REACHED * rates.bandwidth, nbytes(product.left.tensor)
     operations = 2 * product.batches * product.rows * product.columns * product.inner + others
     arithmetic = operations / (BUSY * rates.vector)
-    return START + max((weights + left) / memory, passes * weights / (CACHE_SHARE * memory), arithmetic)
+    bytes_ = max((weights + left) / memory, passes * weights / (CACHE_SHARE * memory))
+    return START + hypot(bytes_, arithmetic)  # neither waits for the other alone
