@@ -76,13 +76,14 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     return found if reasoning is None else {"thinking": reasoning, **found, "reasoning_content": reasoning}
 
 
-def find_template(model: Path | None, file: Path | None = None) -> ChatTemplate:
+def find_template(model: str | Path | None, file: Path | None = None) -> ChatTemplate:
     """The chat template of a model's folder or GGUF file, or the one in a file with the model's special tokens.
 
     Where there is none, `CONTINUATION` stands in.  UserError for what is damaged.
     """
     found = ChatTemplate(CONTINUATION, own=False)
     if model is not None:
+        model = Path(model)
         found = _in_gguf(model) if is_gguf(model) else _in_folder(model if model.is_dir() else model.parent)
     return found if file is None else ChatTemplate(read_text(file), found.tokens)
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import socket
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from serve.conftest import AUSTEN
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from lispgpt.cli.serve import serve
 from lispgpt.serve.app import application
@@ -76,6 +79,22 @@ def test_a_manifest_asks_for_what_the_server_has() -> None:
 
 def routes() -> list[Any]:
     return application(Models({}, 1))._app.routes  # type: ignore[attr-defined]
+
+
+def test_a_replica_of_the_example_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without Ray around it."""
+    wrapped = SimpleNamespace(options=lambda **_: SimpleNamespace(bind=lambda: None))
+    ray = ModuleType("ray")
+    ray.serve = SimpleNamespace(  # type: ignore[attr-defined]
+        deployment=lambda *_, **__: wrapped, ingress=lambda _: lambda: None
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("MODEL", str(AUSTEN))
+    monkeypatch.setenv("PLACES", "2")
+    monkeypatch.setenv("LISPGPT_CACHE", str(tmp_path))
+    app = runpy.run_path(str(EXAMPLES / "serve_on_ray.py"))["replica"]()
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/health").json()["models"] == {"austen": 0}
 
 
 ON_RAY = """
