@@ -100,6 +100,10 @@ def test_a_page_is_small_and_names_nothing_outside(written: tuple[dict[str, Any]
     )
 
 
+def test_what_is_shown_is_machine_code_that_runs(recorded: Kept) -> None:
+    assert recorded.artifact is not None and recorded.artifact.code.startswith(b"\x7fELF")
+
+
 @needs_chromium
 def test_a_form_lights_up_what_it_became(written: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     script = """

@@ -66,7 +66,8 @@ class Rocm(Gpu):
         return serialized_objects(module, "bin")
 
     def assembly(self, module: ir.Module) -> str:
-        return serialized_objects(module, "isa").decode()
+        """Of a copy, since making code takes the kernels out of a module."""
+        return serialized_objects(module.operation.clone(), "isa").decode()
 
 
 CHIPS = {
