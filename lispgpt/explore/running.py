@@ -230,6 +230,8 @@ def times(artifact: Artifact, checkpoint: Checkpoint | None, target: str) -> lis
     found = []
     with Session(artifact, device, checkpoint) as session:
         for entry in artifact.plan.entries:
+            for name in session.held("state", [entry]):
+                session.reached.whole(name)
             inputs = {name: _zeros(session, place, name) for name, place in entry.inputs.items()}
             rows = [list(range(entry.sizes.get("positions", 1)))] * entry.sizes.get("batch", 1)
             profile = profile_entry(session, entry, rows, inputs, alone=len(entry.launches) > MANY)
