@@ -38,7 +38,7 @@ def serialized_objects(module: ir.Module, format_: str) -> bytes:
     An external function that lowering has left behind is an InternalError: there is nothing to link it with.
     """
     _check_resolved(module)
-    for holder in module.body.operations:
+    for holder in module.operation.regions[0].blocks[0].operations:
         if holder.operation.name == "gpu.module":
             check_lowered(holder.operation, "llvm.", "rocdl.", "nvvm.")
     with scratch.kept_to(), _BackEndOutput() as said:
@@ -52,7 +52,7 @@ def serialized_objects(module: ir.Module, format_: str) -> bytes:
     text = said.text()
     if any(sign in text for sign in FATAL):
         raise InternalError(f"the back end could not resolve a call: {text.strip().splitlines()[0]}")
-    for op in module.body.operations:
+    for op in module.operation.regions[0].blocks[0].operations:
         if op.operation.name == "gpu.binary":
             return object_bytes(str(op.operation.attributes["objects"][0]))
     raise UserError("no kernel is left to make code of: the pipeline lacks collect-gpu-kernels, or lowers none")
@@ -76,7 +76,7 @@ def check_lowered(holder: ir.Operation, *dialects: str) -> None:
 
 
 def _check_resolved(module: ir.Module) -> None:
-    for top in module.body.operations:
+    for top in module.operation.regions[0].blocks[0].operations:
         if top.operation.name != "gpu.module":
             continue
         for op in top.operation.regions[0].blocks[0].operations:
