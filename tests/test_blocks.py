@@ -120,7 +120,7 @@ def test_gpus_get_kernels_that_read_blocks(program: Path) -> None:
     artifact, _ = compile_request(request, Observer())
     buffers = {buffer.name: buffer for buffer in artifact.plan.buffers}
     assert buffers["w"].shape == (2, 72, 2, 144) and buffers["w"].dtype == "i8"
-    assert artifact.weights["w"] == {"shape": [2, 72, 512], "dtype": "q4_k"}
+    assert artifact.weights["w"] == {"shape": [2, 72, 512], "dtype": "q4_k", "stacked": True}
     assert buffers["w"].nbytes == find_dtype("q4_k").nbytes(2 * 72 * 512)
 
 

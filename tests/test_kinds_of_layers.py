@@ -43,7 +43,7 @@ def changed(name: str, **config: object) -> Folder:
 def test_a_layer_has_its_part_of_a_stack_of_some(tmp_path: Path) -> None:
     (tmp_path / "p.lisp").write_text(PROGRAM)
     artifact, _ = compile_request(Request(tmp_path / "p.lisp"), Observer())
-    assert artifact.weights["odd"] == {"shape": [2, 4], "dtype": "f32", "layers": [1, 3]}
+    assert artifact.weights["odd"] == {"shape": [2, 4], "dtype": "f32", "layers": [1, 3], "stacked": True}
     assert "none" not in artifact.weights and "layers" not in artifact.weights["all"]
     rng = seeded.rng()
     weights = {"odd": rng.standard_normal((2, 4), np.float32), "all": rng.standard_normal((5, 4), np.float32)}

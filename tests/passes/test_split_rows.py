@@ -13,7 +13,7 @@ from emulated_cuda.entries import run
 from lispgpt.compiler.driver import Observer, compile_request
 from lispgpt.passes.targets import GPU_CHIPS
 
-from .test_skinny_tiles import agrees, made
+from .test_skinny_tiles import CHOICE, agrees, made
 
 pytestmark = pytest.mark.drawn
 
@@ -25,7 +25,9 @@ def test_blocks_loop_over_split_rows(target: str, inner: int, tmp_path: Path, mo
     kind, _, chip = target.partition(":")
     monkeypatch.setitem(GPU_CHIPS[kind], chip, replace(GPU_CHIPS[kind][chip], cores=1))
     outputs = int(seeded.rng().integers(100, 140))
-    request, values, expected = made(tmp_path, "of an rms norm", (1, outputs, inner), ("f32", "bf16"), target)
+    request, values, expected = made(
+        tmp_path, "of an rms norm", (1, outputs, inner), ("f32", "bf16"), target, CHOICE.format("skinny")
+    )
     artifact, _ = compile_request(request, Observer())
     entry = artifact.plan.entries[0]
     launch = next(step for step in entry.launches if step.kernel.startswith("contraction"))
