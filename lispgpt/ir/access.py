@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE
-from lispgpt.base.errors import InternalError
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import nested_operations, strings
 
@@ -37,9 +37,10 @@ def set_access(kernel: ir.Operation, access: Sequence[str]) -> None:
 
 
 def access_of(kernel: ir.Operation) -> list[str]:
-    """What a kernel does to each of its arguments; InternalError where no pass has said it."""
+    """What a kernel does to each of its arguments; UserError where a pipeline has left out the pass that says it."""
     if "access" not in kernel.attributes:
-        raise InternalError(f"nothing says what {kernel.attributes['sym_name']} does to its arguments")
+        name = ir.StringAttr(kernel.attributes["sym_name"]).value
+        raise UserError(f"kernel {name} has no memory yet: run destination-passing before it")
     return strings(kernel.attributes["access"])
 
 

@@ -125,6 +125,17 @@ def test_kernels_that_no_entry_calls_any_more_stay(tmp_path: Path) -> None:
     assert made.kernels and sorted(re.findall(r"\.entry (\w+)", made.code.decode())) == sorted(made.kernels)
 
 
+def test_kernels_without_memory_are_said_to_lack_it(tmp_path: Path) -> None:
+    """Which destination-passing gives them, ahead of those that read what launches do to it."""
+    text = pipeline_path("cpu").read_text()
+    assert text.count("(pass run-in-order)") == text.count("(pass outline-kernels)") == 1
+    text = text.replace("(pass run-in-order)", "").replace(
+        "(pass outline-kernels)", "(pass outline-kernels) (pass run-in-order)"
+    )
+    with pytest.raises(UserError, match="has no memory yet: run destination-passing before it"):
+        compiled(tmp_path, text, "cpu")
+
+
 def test_a_module_without_kernels_has_nothing_to_collect() -> None:
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse("module {}")
