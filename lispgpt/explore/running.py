@@ -25,6 +25,7 @@ from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions, symbol_of
 from lispgpt.runtime.arrays import readable
 from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.decoding import MOST_PROBABLE, SAMPLING
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
@@ -223,7 +224,8 @@ class Times:
 
 
 def times(artifact: Artifact, checkpoint: Checkpoint | None, target: str) -> list[Times]:
-    """How long the kernels of each entry take where they run; inputs are zeros, positions the first ones."""
+    """How long the kernels of each entry take where they run.  Inputs are zeros, or ones where they are fractions;
+    positions are the first ones, and settings those of the most probable token."""
     if checkpoint is None:
         raise UserError("--profile runs the program: give its --checkpoint")
     device, _ = device_for(artifact, target, (None, False, ""), None, None)
@@ -232,7 +234,7 @@ def times(artifact: Artifact, checkpoint: Checkpoint | None, target: str) -> lis
         for entry in artifact.plan.entries:
             for name in session.held("state", [entry]):
                 session.reached.whole(name)
-            inputs = {name: _zeros(session, place, name) for name, place in entry.inputs.items()}
+            inputs = {name: _begin(session, place, name) for name, place in entry.inputs.items()}
             rows = [list(range(entry.sizes.get("positions", 1)))] * entry.sizes.get("batch", 1)
             profile = profile_entry(session, entry, rows, inputs, alone=len(entry.launches) > MANY)
             launches = {row.kernel: 0 if row.apart else row.launches for row in profile.rows}
@@ -241,9 +243,12 @@ def times(artifact: Artifact, checkpoint: Checkpoint | None, target: str) -> lis
     return found
 
 
-def _zeros(session: Session, place: str, name: str) -> np.ndarray:
+def _begin(session: Session, place: str, name: str) -> np.ndarray:
     shape = session.shape(place)
-    array = np.zeros(shape, DTYPES[session.declared(place).dtype].numpy)
+    dtype = DTYPES[session.declared(place).dtype].numpy
+    array = np.full(shape, 1 if np.issubdtype(dtype, np.floating) else 0, dtype)
     if name == "positions" and array.ndim == 2:
         array[:] = np.arange(shape[1])
+    if name == SAMPLING:
+        array[:] = MOST_PROBABLE.settings(0)
     return array
