@@ -139,6 +139,10 @@ def _object(module: ir.Module, chip: str) -> bytes:
     """
     check_lowered(module.operation, "llvm.")
     defined = [op for op in operations(module.body) if op.name == "llvm.func" and list(op.regions[0].blocks)]
+    for function in defined:
+        if "kernel" in function.attributes:
+            name = symbol_of(function)
+            raise UserError(f"threads cannot call kernel {name!r}: run wrap-cpu-kernels behind convert-func-to-llvm")
     for function in defined if chip else ():
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)
         function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')

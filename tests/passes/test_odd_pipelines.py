@@ -35,6 +35,7 @@ def compiled(folder: Path, text: str, target: str, program: str = PROGRAM) -> Ar
         ("cpu", "destination-passing", "run destination-passing before it"),
         ("cpu", "convert-arith-to-llvm", "leaves .* ops that are not LLVM's: arith"),
         ("cpu", "convert-func-to-llvm", "not LLVM's: .*func"),
+        ("cpu", "wrap-cpu-kernels", "threads cannot call kernel .*: run wrap-cpu-kernels behind convert-func-to-llvm"),
         ("cpu", "finalize-memref-to-llvm", "not LLVM's"),
         ("cuda:sm_90a", "destination-passing", "run destination-passing before it"),
         ("cuda:sm_90a", "collect-gpu-kernels", "the pipeline lacks collect-gpu-kernels"),
