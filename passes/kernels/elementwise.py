@@ -47,7 +47,7 @@ class Iota:
 
 def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int) -> ir.Value:
     """`width` neighbouring elements of the op's result, from `index` on along the last dimension."""
-    if width > 1 and any(len(nested.regions) for nested in nested_operations(op)):
+    if width > 1 and any(len(nested.regions) or nested.name == "func.call" for nested in nested_operations(op)):
         read = Body(reader, op, index, width).operands()
         lanes = [{v: b.lane_of(x, i) if b.width_of(x) > 1 else x for v, x in read.items()} for i in range(width)]
         points = [[*index[:-1], b.add(index[-1], i)] for i in range(width)]

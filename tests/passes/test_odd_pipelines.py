@@ -137,6 +137,14 @@ def test_kernels_without_memory_are_said_to_lack_it(tmp_path: Path) -> None:
         compiled(tmp_path, text, "cpu")
 
 
+def test_calls_are_made_number_by_number() -> None:
+    """What libm takes, where functions of numbers became calls ahead of schedules."""
+    text, first = pipeline_path("cpu").read_text(), "(pass shard-batch {:devices 1})"
+    assert text.count("(pass convert-math-to-libm)") == text.count(first) == 1
+    moved = text.replace("(pass convert-math-to-libm)", "").replace(first, f"{first} (pass convert-math-to-libm)")
+    assert odd_pipelines.tried(moved, "cpu") == "right"
+
+
 def test_a_module_without_kernels_has_nothing_to_collect() -> None:
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse("module {}")
