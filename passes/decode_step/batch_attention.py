@@ -15,19 +15,11 @@ from lispgpt.passes.decode_step.attention import PastRows
 from lispgpt.passes.decode_step.batch_launch import PARTS, THREADS, BatchLaunch
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS, SUMMER
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
-from lispgpt.passes.decode_step.launch import Copied, copied
+from lispgpt.passes.decode_step.launch import attention_of_layer
 from lispgpt.passes.decode_step.new_row import NewRow
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.decode_step.softmax_merge import join_parts, pairs_of
 from lispgpt.passes.targets import ptx
-
-
-def _read(stack: ExitStack, launch: BatchLaunch, layer: Number) -> tuple[Copied, list[Copied]]:
-    """A layer's attention, and what norms its heads' rows."""
-    chain = launch.chain
-    made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
-    norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
-    return made, [stack.enter_context(one) for one in norms]
 
 
 class TextAttention:
@@ -35,7 +27,7 @@ class TextAttention:
 
     def __init__(self, stack: ExitStack, launch: BatchLaunch, run: Number, layer: Number) -> None:
         self.launch, self.position = launch, launch.position_at(run)
-        made, normed = _read(stack, launch, layer)
+        made, normed = attention_of_layer(stack, launch, layer)
         self.past = PastRows(launch, made, normed, self.position, sequence=launch.sequence)
         self.rows: list[tuple[list[Number], list[Number]]] = []
 
@@ -92,7 +84,7 @@ class OwnRows:
     def _layer(self, run: Number, layer: Number) -> None:
         launch = self.launch.again()
         with ExitStack() as stack:
-            made, normed = _read(stack, launch, layer)
+            made, normed = attention_of_layer(stack, launch, layer)
             own = NewRow(launch, made, normed, launch.position_at(run), launch.sequence)
             self._await_own(launch.at_layer(run, layer))
             each(launch.subgroup - (SUMMER + 1), launch.layout.kv, own.attend, NEW_ROW_SUBGROUPS)

@@ -4,9 +4,9 @@ them."""
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import either, loop, when, word
 from lispgpt.passes.decode_step.batch_attention import TextAttention
 from lispgpt.passes.decode_step.batch_launch import BatchLaunch
@@ -15,11 +15,10 @@ from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
 from lispgpt.passes.decode_step.batch_residual import PAUSE, ResidualStream, Summed
 from lispgpt.passes.decode_step.batch_rows import HiddenUnits, Queries
 from lispgpt.passes.decode_step.batch_sums import leave_addends
+from lispgpt.passes.decode_step.hoisted import make_hoisted
 from lispgpt.passes.decode_step.largest_logit import choose, chosen_before, end, report
-from lispgpt.passes.decode_step.launch import Copied, copied
+from lispgpt.passes.decode_step.launch import copied
 from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
-from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import ptx
 
 
@@ -75,41 +74,9 @@ class BatchLayers:
 
         when((run > 0) & (sequence < launch.layout.sequences), chosen)
         if launch.chain.hoisted:
-            self._make_hoisted(run)
+            position = launch.position_of(launch.sequence) + run
+            make_hoisted(launch, position, launch.sequence.index(), partial(for_threads, launch))
         self.launch.wait_for_tokens()
-
-    def _make_hoisted(self, run: Number) -> None:
-        """What is the same for all layers' attention to the block's sequence."""
-        launch = self.launch
-        sequence = launch.sequence
-        for ahead in launch.chain.hoisted:
-            with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
-                for argument, series in ahead.arguments.items():
-                    if series.buffer == launch.chain.tokens:
-                        raise Refused("what a kernel ahead of the layers makes depends on the token")
-                    if series.buffer == launch.chain.positions:
-                        made.hold(argument, (launch.position_of(sequence) + run).value)
-                for tensor, memory in outputs_of(made.op):
-                    theirs = ahead.results[ir.BlockArgument(memory).arg_number]
-                    self._leave_hoisted(made, tensor, theirs, sequence)
-
-    def _leave_hoisted(self, made: Copied, tensor: ir.Value, argument: int, sequence: Number) -> None:
-        launch, layout = self.launch, self.launch.layout
-        shape, start = layout.ahead.shapes[argument], launch.place("ahead") + layout.ahead.place(argument)
-        count = 1
-        for extent in shape:
-            count *= extent
-
-        def one(number: Number) -> None:
-            index, rest = [], number
-            for extent in shape[:0:-1]:
-                index.append((rest % extent).index())
-                rest = rest // extent
-            with made.reader.scope():
-                value = Number(made.reader.read(tensor, [sequence.index(), *index[::-1]]))
-            ptx.store_words(start + number * 4, [value])
-
-        for_threads(launch, count, one)
 
     # ---- a layer
 

@@ -106,7 +106,7 @@ class BatchLayout(Layout):
             "sums": 4 * MOST_SEQUENCES * sums,
             "statistics": 8 * self.line_parts * self.sequences,
             "moments": 8 * SUBGROUPS * self.sequences,
-            "ahead": self.ahead.nbytes,
+            "ahead": self.hoisted_at[None],
             "best": 16 * SUBGROUPS * self.sequences,
             "positions": 4 * self.sequences,
             "tokens": 4 * self.sequences,

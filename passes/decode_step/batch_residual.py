@@ -21,9 +21,8 @@ from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_layout import QUADS_OF_TURN
 from lispgpt.passes.decode_step.batch_products import TextProducts, both_of, store_parts
 from lispgpt.passes.decode_step.chain import NormWeights
-from lispgpt.passes.decode_step.launch import Copied, lanes, moments_of
+from lispgpt.passes.decode_step.launch import Copied, embedded, lanes, moments_of
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
-from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.targets import ptx
 
 
@@ -81,17 +80,12 @@ def _odd(uses: Number) -> Number:
     return (uses & 1) ^ 1
 
 
-def embedded(launch: BatchLaunch, made: Copied, sequence: Number, column: Number, run: Number) -> list[Number]:
+def embedding_of(launch: BatchLaunch, made: Copied, sequence: Number, column: Number, run: Number) -> list[Number]:
     """Four numbers of a sequence's residual stream ahead of the layers.  made: the kernel that makes it."""
-    chain = launch.chain
     token = ptx.load_words(launch.place("tokens") + sequence * 4, 1)[0]
     position = launch.position_of(sequence) + run
-    for argument, series in chain.embedded.items():
-        if series.buffer in (chain.tokens, chain.positions):
-            made.hold(argument, (token if series.buffer == chain.tokens else position).value)
-    tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.residual_stream)
     with made.reader.scope():
-        return lanes(made.reader.read(tensor, [sequence.index(), column.index()], 4))
+        return embedded(launch, made, token, position, [sequence.index(), column.index()], 4)
 
 
 @dataclass(frozen=True)
@@ -127,7 +121,7 @@ class ResidualStream:
 
     def embed(self, made: Copied, run: Number) -> list[Number]:
         """Its numbers ahead of the layers."""
-        return [w for line in self.lines for w in embedded(self.launch, made, line.sequence, self.quad * 4, run)]
+        return [w for line in self.lines for w in embedding_of(self.launch, made, line.sequence, self.quad * 4, run)]
 
     def follow(self, summed: Summed) -> None:
         """Wait for the subgroup's first line, without asking for all others while it is not there."""

@@ -17,7 +17,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import each, loop, when, word
 from lispgpt.passes.decode_step.batch_launch import BatchLaunch
 from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
-from lispgpt.passes.decode_step.batch_residual import Summed, embedded, marked, unmarked
+from lispgpt.passes.decode_step.batch_residual import Summed, embedding_of, marked, unmarked
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.launch import Copied, copied, finished, joined, lanes, preload
 from lispgpt.passes.decode_step.layout import RANKS
@@ -72,7 +72,7 @@ class Summer:
         self.launch.wait_for_tokens()
         with copied(launch, chain.embedding, chain.embedded, 0) as made:
             residual_stream = [
-                w for _, _, sequence, quad in self.lines for w in embedded(launch, made, sequence, quad * 4, run)
+                w for _, _, sequence, quad in self.lines for w in embedding_of(launch, made, sequence, quad * 4, run)
             ]
 
         def layer(number: Number, *residual_stream: Number) -> list[Number]:

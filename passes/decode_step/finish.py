@@ -7,25 +7,21 @@ normed residual stream is (S - mean · G) / deviation + B.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from math import prod
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import shape_of
 from lispgpt.ir.threads import added, each, if_there, lesser, when, word
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.deferred_norms import load_sums, normed
-from lispgpt.passes.decode_step.launch import Copied, Launch, copied, finished, moments_of, preload
+from lispgpt.passes.decode_step.hoisted import make_hoisted
+from lispgpt.passes.decode_step.launch import Copied, Launch, finished, moments_of, preload
 from lispgpt.passes.decode_step.layout import ATTENDED, HOISTED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
 from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
 from lispgpt.passes.decode_step.residual import sums_across
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.softmax_merge import merge
-from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import ptx
 
 
@@ -38,7 +34,7 @@ class Finisher:
 
         def run(number: Number) -> None:
             if launch.chain.hoisted:
-                make_hoisted(launch, launch.position + number)
+                make_hoisted(launch, launch.position + number, None, partial(_by_lanes, launch))
                 ptx.arrive_at(HOISTED, TWO_ROLES)
             each(0, layout.layers, lambda layer: self._layer(number, layer))
 
@@ -139,30 +135,5 @@ class Finisher:
             if_there(there, partial(launch.send, "hidden_units", [pair], 2))
 
 
-def make_hoisted(launch: Launch, position: Number) -> None:
-    """By a subgroup: what is the same for all layers' attention."""
-    for ahead in launch.chain.hoisted:
-        with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
-            for argument, series in ahead.arguments.items():
-                if series.buffer == launch.chain.tokens:
-                    raise Refused("what a kernel ahead of the layers makes depends on the token")
-                if series.buffer == launch.chain.positions:
-                    made.hold(argument, position.value)
-            for tensor, memory in outputs_of(made.op):
-                theirs = ahead.results[ir.BlockArgument(memory).arg_number]
-                _leave_hoisted(launch, made, tensor, launch.place("ahead") + launch.layout.ahead.place(theirs))
-
-
-def _leave_hoisted(launch: Launch, made: Copied, tensor: ir.Value, start: Number) -> None:
-    shape = shape_of(tensor)
-
-    def one(number: Number) -> None:
-        index, rest = [], number
-        for extent in shape[:0:-1]:
-            index.append((rest % extent).index())
-            rest = rest // extent
-        with made.reader.scope():
-            value = Number(made.reader.read(tensor, [rest.index(), *index[::-1]]))
-        ptx.store_words(start + number * 4, [value])
-
-    each(launch.lane, prod(shape), one, 32)
+def _by_lanes(launch: Launch, count: int, body: Callable[[Number], None]) -> None:
+    each(launch.lane, count, body, 32)

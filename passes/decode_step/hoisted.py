@@ -1,38 +1,46 @@
-"""What a clustered launch's attention reads that is made ahead of the layers, and where it lies in a block's memory."""
+"""What a clustered launch's attention reads that is made ahead of the layers, by a block's own threads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from math import prod
 
-from lispgpt.ir.structure import shape_of
-from lispgpt.passes.decode_step.chain import Chain
+from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.decode_step.launch import Copied, Launch, copied
+from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.targets import ptx
 
 
-@dataclass(frozen=True)
-class HoistedShapes:
-    """shapes: of F32, by attention's argument; of several sequences each block has its own's."""
+def make_hoisted(
+    launch: Launch, position: Number, row: Index | None, spread: Callable[[int, Callable[[Number], None]], None]
+) -> None:
+    """row: of several sequences, this one's.  spread: (count, body) calls body(number) of so many numbers, each by one
+    thread."""
+    for ahead in launch.chain.hoisted:
+        with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
+            for argument, series in ahead.arguments.items():
+                if series.buffer == launch.chain.tokens:
+                    raise Refused("what a kernel ahead of the layers makes depends on the token")
+                if series.buffer == launch.chain.positions:
+                    made.hold(argument, position.value)
+            for tensor, memory in outputs_of(made.op):
+                argument = ahead.results[ir.BlockArgument(memory).arg_number]
+                shape = launch.layout.hoisted[argument]
+                start = launch.place("ahead") + launch.layout.hoisted_at[argument]
+                spread(prod(shape), partial(_leave, made, tensor, shape, start, row))
 
-    shapes: dict[int, tuple[int, ...]]
 
-    @staticmethod
-    def of(chain: Chain) -> HoistedShapes:
-        """Refused where it is of several sequences, and not of each."""
-        found: dict[int, tuple[int, ...]] = {}
-        for ahead in chain.hoisted:
-            arguments = ahead.kernel.regions[0].blocks[0].arguments
-            found |= {theirs: shape_of(arguments[mine]) for mine, theirs in ahead.results.items()}
-        if chain.sequences == 1:
-            return HoistedShapes(found)
-        if any(shape[0] != chain.sequences for shape in found.values()):
-            raise Refused("what a kernel ahead of the layers makes is not of each sequence")
-        return HoistedShapes({argument: (1, *shape[1:]) for argument, shape in found.items()})
-
-    @property
-    def nbytes(self) -> int:
-        return 4 * sum(prod(shape) for shape in self.shapes.values())
-
-    def place(self, argument: int) -> int:
-        """Bytes from the start of what is made ahead."""
-        return 4 * sum(prod(shape) for number, shape in self.shapes.items() if number < argument)
+def _leave(
+    made: Copied, tensor: ir.Value, shape: tuple[int, ...], start: Number, row: Index | None, number: Number
+) -> None:
+    index, rest = [], number
+    for extent in shape[:0:-1]:
+        index.append((rest % extent).index())
+        rest = rest // extent
+    with made.reader.scope():
+        value = Number(made.reader.read(tensor, [rest.index() if row is None else row, *index[::-1]]))
+    ptx.store_words(start + number * 4, [value])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -231,9 +231,29 @@ def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], laye
     copy.erase()
 
 
+def attention_of_layer(stack: ExitStack, launch: Launch, layer: Number) -> tuple[Copied, list[Copied]]:
+    """A layer's attention, and what norms its heads' rows."""
+    chain = launch.chain
+    made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
+    norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+    return made, [stack.enter_context(one) for one in norms]
+
+
 def finished(launch: Launch, product: Product, layer: Number | int) -> AbstractContextManager[Copied]:
     """A product's kernel for a layer."""
     return copied(launch, product.kernel, product.arguments, layer)
+
+
+def embedded(
+    launch: Launch, made: Copied, token: Number, position: Number, place: Sequence[Index], width: int
+) -> list[Number]:
+    """So many numbers of the residual stream ahead of the layers.  made: the kernel that makes it."""
+    chain = launch.chain
+    for argument, series in chain.embedded.items():
+        if series.buffer in (chain.tokens, chain.positions):
+            made.hold(argument, (token if series.buffer == chain.tokens else position).value)
+    tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.residual_stream)
+    return lanes(made.reader.read(tensor, list(place), width))
 
 
 def preload(made: Copied, place: Sequence[object], width: int) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
-from math import lcm
+from math import lcm, prod
 
+from lispgpt.ir.structure import shape_of
 from lispgpt.passes.decode_step.attention_heads import Heads
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.fixed_point_sums import MOST_PARTS
-from lispgpt.passes.decode_step.hoisted import HoistedShapes
 from lispgpt.passes.decode_step.norm_sums import NormSums
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
 from lispgpt.passes.decode_step.sharing import SUBGROUPS, LmHeadShare, Sharing, held, walked
@@ -60,7 +60,8 @@ class Layout:
     The weight copier brings at once.  threads: of a block.  entries: most probable tokens of a block that all others
     gather in a draw.  brings: whether the subgroups that multiply bring what the ring has no room for ahead of the
     head.  awaited: what its barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the
-    argument that has it."""
+    argument that has it.  hoisted, hoisted_at: shapes of what is made ahead of the layers and where each starts, behind
+    all of it the end."""
 
     spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
     awaited: tuple[str, ...] = ("ended", "own", "merged", "hidden_units", "rows", "read")
@@ -71,7 +72,9 @@ class Layout:
         self.numbers = numbers
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
         self.heads, self.blocks, self.chain, self.sequences = heads, blocks, chain, chain.sequences
-        self.ahead = HoistedShapes.of(chain)
+        self.hoisted = self._hoisted_shapes()
+        starts = accumulate((4 * prod(shape) for shape in self.hoisted.values()), initial=0)
+        self.hoisted_at = dict(zip([*self.hoisted, None], starts, strict=True))
         self.sums_at: dict[int, NormSums] = {}
         if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
             raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
@@ -110,6 +113,19 @@ class Layout:
         """How much longer than one sequence's an exchange of the residual stream takes, with all that is done between
         two."""
         return 1.0
+
+    def _hoisted_shapes(self) -> dict[int, tuple[int, ...]]:
+        """Of F32 made ahead of the layers, by attention's argument; of several sequences each block has its own's."""
+        found: dict[int, tuple[int, ...]] = {}
+        for ahead in self.chain.hoisted:
+            arguments = ahead.kernel.regions[0].blocks[0].arguments
+            found |= {theirs: shape_of(arguments[mine]) for mine, theirs in ahead.results.items()}
+        found = dict(sorted(found.items()))
+        if self.sequences == 1:
+            return found
+        if any(shape[0] != self.sequences for shape in found.values()):
+            raise Refused("what a kernel ahead of the layers makes is not of each sequence")
+        return {argument: (1, *shape[1:]) for argument, shape in found.items()}
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
         """A cluster's heads: few enough, and of whole groups or of one.  Returns its rows of the first product, and
@@ -260,7 +276,7 @@ class Layout:
             "merged": RANKS * self.each * self.part,
             "parts": self.parts * self.part,
             "attended": 8 * self.attended,
-            "ahead": self.ahead.nbytes,
+            "ahead": self.hoisted_at[None],
             "statistics": 8 * SUBGROUPS,
             "moments": 8,
             "digits": 4 * self.width * any(packed),

@@ -18,7 +18,7 @@ from lispgpt.passes.decode_step.attention import PastRows
 from lispgpt.passes.decode_step.candidates import Heats
 from lispgpt.passes.decode_step.column_products import ColumnProducts
 from lispgpt.passes.decode_step.kv_cache import release_rows
-from lispgpt.passes.decode_step.launch import Copied, Launch, copied
+from lispgpt.passes.decode_step.launch import Launch, attention_of_layer
 from lispgpt.passes.decode_step.layout import (
     ATTENDED,
     HOISTED,
@@ -113,7 +113,7 @@ class Multipliers:
         )
         down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", "down")
         with ExitStack() as stack:
-            made, normed = self._attention(stack, launch, layer)
+            made, normed = attention_of_layer(stack, launch, layer)
             past = PastRows(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
             qkv.load(chunk)
             if not out_projection.packed:
@@ -170,18 +170,11 @@ class Multipliers:
         ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
         return [ptx.clock(), *residual_stream, *first, *second]
 
-    def _attention(self, stack: ExitStack, launch: Launch, layer: Number) -> tuple[Copied, list[Copied]]:
-        """A layer's attention, and what norms its heads' rows."""
-        chain = launch.chain
-        made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
-        norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
-        return made, [stack.enter_context(one) for one in norms]
-
     def _fetch(self, run: Number, layer: Number) -> None:
         """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""
         launch = self.launch.again()
         with ExitStack() as stack:
-            PastRows(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
+            PastRows(launch, *attention_of_layer(stack, launch, layer), launch.position + run).fetch()
 
 
 class Rows:

@@ -46,9 +46,9 @@ class HeadReader:
                 one.reader.bind(tensor, partial(self._own_columns, one.reader))
             for tensor in made.tensors[norm.result]:
                 made.reader.bind(tensor, partial(self._normed, one))
-        for argument, shape in launch.layout.ahead.shapes.items():
+        for argument, shape in launch.layout.hoisted.items():
             for tensor in made.tensors[argument]:
-                made.reader.bind(tensor, partial(self._hoisted, launch.layout.ahead.place(argument), shape))
+                made.reader.bind(tensor, partial(self._hoisted, launch.layout.hoisted_at[argument], shape))
         for argument, series in launch.chain.attended.items():
             if series.buffer == launch.chain.positions:
                 made.hold(argument, self.position.value)

@@ -19,10 +19,9 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import added, fused, if_there, when, word
 from lispgpt.passes.decode_step.chain import Product, Series
 from lispgpt.passes.decode_step.fixed_point_sums import lacks, value_of_sum
-from lispgpt.passes.decode_step.launch import Launch, copied, finished, joined, lanes, moments_of, preload
+from lispgpt.passes.decode_step.launch import Launch, copied, embedded, finished, joined, lanes, moments_of, preload
 from lispgpt.passes.decode_step.layout import MULTIPLIERS, ROW, TOKEN, TWO_ROLES
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
-from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.targets import ptx
 
 THREADS = 32 * SUBGROUPS
@@ -59,11 +58,7 @@ class Residual:
         ptx.wait_at(TOKEN, TWO_ROLES)
         token = ptx.load_words(launch.place("token"), 1)[0]
         with copied(launch, chain.embedding, chain.embedded, 0) as made:
-            for argument, series in chain.embedded.items():
-                if series.buffer in (chain.tokens, chain.positions):
-                    made.hold(argument, (token if series.buffer == chain.tokens else position).value)
-            tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.residual_stream)
-            return [w for pair in self.pairs for w in lanes(made.reader.read(tensor, [0, pair.column], 2))]
+            return [w for pair in self.pairs for w in embedded(launch, made, token, position, [0, pair.column], 2)]
 
     def before(self) -> list[list[Number]]:
         """What earlier launches have left in the sums of both additions."""
