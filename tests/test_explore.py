@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,16 +49,25 @@ HIGHEST = 2_000_000
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
+Place = tuple[str, int, int]
+Chain = tuple[Place, ...]
+Origins = dict[tuple[Chain, ...], int]
+"""The number of each op's chains."""
+
+
 @dataclass
 class Kept(Recording):
-    """printed: what MLIR prints behind each pass.  assembly: with its lines."""
+    """said: what MLIR prints behind each pass.  origins: in it.  assembly: with its lines."""
 
-    printed: list[str] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    origins: Origins = field(default_factory=lambda: {})
     assembly: str = ""
 
     def watch(self, module: Any, call: Any, seconds: float) -> None:
+        before = self._text
         super().watch(module, call, seconds)
-        self.printed.append(module.operation.get_asm(enable_debug_info=True))
+        same = self._text is before and self.said
+        self.said.append(self.said[-1] if same else Said(self._text, self.origins))
 
 
 def recorded_with_texts(request: Request) -> Kept:
@@ -338,58 +348,58 @@ FORMS = 30
 PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)|"([^":]+):(\d+):(\d+)"\(')
 STARTS = re.compile(r"(?:\.visible )?\.(?:entry|func) (?:\([^)]*\) )?(\w+)|([A-Za-z_]\w*):|[0-9a-f]+ <(\w+)>:")
 """Of a function in PTX, in AMD's assembly and in a disassembly."""
-Chain = tuple[tuple[str, int, int], ...]
+FUNCTION = re.compile(r"( +)(?:func\.func|gpu\.func|llvm\.func)\b[^@]*@(\w+)")
 
 
 class Said:
     """Where MLIR itself says that the ops of each function are from, in what it prints: by nothing but putting the
-    texts of its aliases in."""
+    texts of its aliases in.
 
-    def __init__(self, text: str) -> None:
-        self.aliases = {m[1]: m[2] for m in re.finditer(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE)}
-        self.known: dict[str, tuple[Chain, ...]] = {}
-        self.functions: dict[str, list[tuple[bool, tuple[Chain, ...]]]] = {}
-        block: list[str] = []
+    functions: of each line the number of its chains in `origins`, -1 where no op without a body ends in it.
+    """
+
+    def __init__(self, text: str, origins: Origins) -> None:
+        self._aliases = {m[1]: m[2] for m in re.finditer(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE)}
+        self._origins = origins
+        self._known: dict[str, int] = {}
+        self.functions: dict[str, array[int]] = {}
+        numbers: array[int] | None = None
         for line in text.splitlines():
-            starts = re.match(r"( +)(?:func\.func|gpu\.func|llvm\.func)\b[^@]*@(\w+)", line)
-            if starts and not block:
-                indent, name = starts.groups()
-                block = []
-            if starts or block:
-                block.append(line)
-                if line.startswith(f"{indent}}}") or (len(block) == 1 and not re.search(r"\{$", line)):
-                    self.functions[name] = [(self.is_op(each), self.chains_of(each)) for each in block]
-                    block = []
+            starts = FUNCTION.match(line) if numbers is None else None
+            if starts:
+                end, name, numbers = f"{starts[1]}}}", starts[2], array("l")
+            if numbers is not None:
+                numbers.append(self._number(line))
+                if line.startswith(end) or (len(numbers) == 1 and not line.endswith("{")):
+                    self.functions[name], numbers = numbers, None
 
-    @staticmethod
-    def is_op(line: str) -> bool:
-        """Whether an op ends in this line that has no body."""
-        return bool(re.match(r" +[^} ^].* loc\(#loc\d*\)$", line)) and " {" not in line
+    def _number(self, line: str) -> int:
+        at = line.rfind(" loc(#loc")
+        if at < 0 or " {" in line or line[-1] != ")" or line.lstrip(" ")[0] in "}^":
+            return -1
+        alias = line[at + 5 : -1]
+        if alias not in self._known:
+            self._known[alias] = self._origins.setdefault(self._chains(alias), len(self._origins))
+        return self._known[alias]
 
-    def chains_of(self, line: str) -> tuple[Chain, ...]:
-        found = re.search(r"loc\((#loc\d*)\)$", line)
-        return () if found is None else self.chains(found[1])
-
-    def chains(self, alias: str) -> tuple[Chain, ...]:
-        if alias not in self.known:
-            text = alias
-            while "#loc" in text:
-                text = re.sub(r"#loc\d*", lambda found: self.aliases[found[0]], text)
-            parts = re.split(r"fused(?:<[^\[]*>)?\[|, ", text)
-            places = [[(m[1] or m[4], int(m[2] or m[5]), int(m[3] or m[6])) for m in PLACE.finditer(p)] for p in parts]
-            found = (tuple(p for p in chain if p[0] != "-") for chain in places)
-            self.known[alias] = tuple(chain for chain in found if chain)
-        return self.known[alias]
+    def _chains(self, alias: str) -> tuple[Chain, ...]:
+        text = alias
+        while "#loc" in text:
+            text = re.sub(r"#loc\d*", lambda found: self._aliases[found[0]], text)
+        parts = re.split(r"fused(?:<[^\[]*>)?\[|, ", text)
+        places = [[(m[1] or m[4], int(m[2] or m[5]), int(m[3] or m[6])) for m in PLACE.finditer(p)] for p in parts]
+        found = (tuple(p for p in chain if p[0] != "-") for chain in places)
+        return tuple(chain for chain in found if chain)
 
 
-def _own(chain: Chain) -> tuple[str, int, int]:
+def _own(chain: Chain) -> Place:
     return next((place for place in chain if not place[0].startswith("lib/")), chain[0])
 
 
-def _instructions(assembly: str) -> dict[str, list[tuple[str, int, int]]]:
+def _instructions(assembly: str) -> dict[str, list[Place]]:
     """By function the (file, line, column) of each instruction, column 0 where it is not said."""
     files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+(?:".*" )?"(.*)"', assembly, re.MULTILINE))
-    found: dict[str, list[tuple[str, int, int]]] = {}
+    found: dict[str, list[Place]] = {}
     name, place = "", ("", 0, 0)
     for line in assembly.splitlines():
         if starts := STARTS.match(line):
@@ -446,56 +456,76 @@ def check_random_forms(recorded: Kept, data: dict[str, Any], path: Path, tmp_pat
     file = data["files"][number]
     forms = [list(file["forms"][i]) for i in seeded.rng().integers(0, len(file["forms"]), FORMS)]
     script = """
-      const { model } = explore, bits = (lines) => lines.map((line) => +model.isLit(line.location)).join("");
-      return %s.map(([start, end]) => {
+      const { model } = explore, locations = (lines) => lines.map((line) => line.location), functions = {};
+      for (const name of Object.keys(model.data.functions)) {
+        functions[name] = { steps: model.history(name).map((step) => [step.number, locations(step.after)]),
+          code: locations(model.machine(name).filter((line) => /^[a-z]/.test(line.text) && !line.text.endsWith(":"))) };
+        model.histories.delete(name);
+      }
+      const lit = %s.map(([start, end]) => {
         model.lightForm(%d, start, end);
-        return Object.fromEntries(Object.keys(model.data.functions).map((name) => [name, {
-          steps: model.history(name).map((step) => [step.number, bits(step.after)]),
-          code: bits(model.machine(name).filter((line) => /^[a-z]/.test(line.text) && !line.text.endsWith(":"))) }]));
+        return model.data.locations.flatMap((_, location) => (model.isLit(location) ? [location] : []));
       });
+      return { functions, lit };
     """
-    lit = acted(path, script % (forms, number), tmp_path)
-    said = {text: Said(text) for text in set(recorded.printed)}
-    printed = [said[text] for text in recorded.printed]
-    every = {
-        chain for one in said.values() for lines in one.functions.values() for _, chains in lines for chain in chains
-    }
-    code, judged = _instructions(recorded.assembly), 0
-    for (start, end), shown in zip(forms, lit, strict=True):
-        inside = _inside(file["text"], start, end, file["name"])
+    found = acted(path, script % (forms, number), tmp_path)
+    code = _instructions(recorded.assembly)
+    ops, instructions = _shown_ops(recorded, found["functions"]), _shown_instructions(code, found["functions"])
+    origins, judged = {number: chains for chains, number in recorded.origins.items()}, 0
+    every = {chain for chains in recorded.origins for chain in chains}
+    for (start, end), shown in zip(forms, found["lit"], strict=True):
+        lit, inside = {*shown}, _inside(file["text"], start, end, file["name"])
         named = {chain for chain in every if inside & {*chain}}
         ends = {(chain[0], _own(chain)) for chain in named}
-        says: dict[tuple[Chain, ...], tuple[bool, bool]] = {}
-        at = {place: _is_at(place, named) for places in code.values() for place in places}
-        for name, found in shown.items():
-            for step, bits in found["steps"]:
-                lines = printed[step].functions.get(name, [])
-                assert not lines or len(lines) == len(bits), (name, step)
-                for (is_op, chains), bit in zip(lines, bits, strict=True) if lines else ():
-                    if is_op:
-                        if chains not in says:
-                            own = {(chain[0], _own(chain)) for chain in chains if len(chain) <= 2}
-                            says[chains] = not named.isdisjoint(chains), not ends.isdisjoint(own)
-                        assert (bit == "1") == any(says[chains]), (name, step, chains)
-                        judged += says[chains][0]
-            wanted = [at[place] for part in (name, f"{name}_body") for place in code.get(part, [])]
-            if len(wanted) == len(found["code"]):
-                assert found["code"] == "".join("01"[each] for each in wanted), name
-                judged += sum(wanted)
-            else:
-                assert not wanted or name.startswith("_mlir"), (name, len(wanted), len(found["code"]))
+        says = {}
+        for origin, chains in origins.items():
+            kept = {(chain[0], _own(chain)) for chain in chains if len(chain) <= 2}
+            says[origin] = not named.isdisjoint(chains), not ends.isdisjoint(kept)
+        for (origin, location), (count, where) in ops.items():
+            assert (location in lit) == any(says[origin]), (where, origins[origin])
+            judged += count * says[origin][0]
+        at = {(Path(name).name, line, each) for name, line, column in map(_own, named) for each in (0, column)}
+        for (place, location), (count, where) in instructions.items():
+            wanted = (Path(place[0]).name, *place[1:]) in at
+            assert (location in lit) == wanted, (where, place)
+            judged += count * wanted
     assert judged > 1000
 
 
-def _inside(text: str, start: int, end: int, file: str) -> set[tuple[str, int, int]]:
+Shown = dict[str, dict[str, list[Any]]]
+
+
+def _shown_ops(recorded: Kept, functions: Shown) -> dict[tuple[int, int], tuple[int, Any]]:
+    """By an op's origin and the location that the page gives it: how many there are in all passes, and where one is."""
+    counts, where = Counter[tuple[int, int]](), dict[tuple[int, int], Any]()
+    for name, shown in functions.items():
+        for step, locations in shown["steps"]:
+            lines = recorded.said[step].functions.get(name, array("l"))
+            assert not lines or len(lines) == len(locations), (name, step)
+            pairs = Counter(zip(lines, locations, strict=False))
+            where |= dict.fromkeys(pairs, (name, step))
+            counts.update(pairs)
+    return {pair: (count, where[pair]) for pair, count in counts.items() if pair[0] >= 0}
+
+
+def _shown_instructions(code: dict[str, list[Place]], functions: Shown) -> dict[tuple[Place, int], tuple[int, str]]:
+    """By an instruction's place and the location that the page gives it: how many there are, and in which function."""
+    counts, where = Counter[tuple[Place, int]](), dict[tuple[Place, int], str]()
+    for name, shown in functions.items():
+        places = [place for part in (name, f"{name}_body") for place in code.get(part, [])]
+        if len(places) == len(shown["code"]):
+            pairs = Counter(zip(places, shown["code"], strict=True))
+            where |= dict.fromkeys(pairs, name)
+            counts.update(pairs)
+        else:
+            assert not places or name.startswith("_mlir"), (name, len(places), len(shown["code"]))
+    return {pair: (count, where[pair]) for pair, count in counts.items()}
+
+
+def _inside(text: str, start: int, end: int, file: str) -> set[Place]:
     """All places of a file from start to end."""
     found = set()
     for at in range(start, end):
         line = text.count("\n", 0, at) + 1
         found.add((file, line, at - text.rfind("\n", 0, at)))
     return found
-
-
-def _is_at(place: tuple[str, int, int], named: set[Chain]) -> bool:
-    own = {_own(chain) for chain in named}
-    return any(Path(o[0]).name == Path(place[0]).name and o[1] == place[1] and place[2] in (0, o[2]) for o in own)
