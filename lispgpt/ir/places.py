@@ -33,16 +33,16 @@ def together(ops: Iterable[ir.Operation]) -> ir.Location:
     return next(iter(found.values())) if len(found) == 1 else ir.Location.fused(list(found.values()))
 
 
-def place_of(op: ir.Operation) -> ir.Location:
-    """Where line tables say that an op stands: at the user's form, with the library's, if it is of one, as a name."""
-    return _place(str(op.location), op.context)
-
-
-def placed(op: ir.Operation) -> ir.Operation:
-    """The op, which and all in which stand where line tables say (see `place_of`)."""
+def place(op: ir.Operation) -> None:
+    """Put an op, and all in it, where line tables say that it stands: at the user's form, with the library's, if it is
+    of one, as a name."""
+    known: dict[ir.Attribute, ir.Location] = {}
     for each in everything_in(op):
-        each.location = place_of(each)
-    return op
+        location = each.location
+        found = known.get(location.attr)
+        if found is None:
+            found = known[location.attr] = _place(str(location), op.context)
+        each.location = found
 
 
 def written_by(op: ir.Operation, kernel: ir.Operation) -> ir.Location:

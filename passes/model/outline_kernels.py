@@ -26,7 +26,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.collectives import declare_collective, operation_of
 from lispgpt.ir.loops import loop_functions
 from lispgpt.ir.mlir import create_op, ir, numbers
-from lispgpt.ir.places import place_of, placed, together
+from lispgpt.ir.places import place, together
 from lispgpt.ir.structure import (
     callee_of,
     captured_values,
@@ -127,7 +127,8 @@ class _Kernels:
         self.names: set[str] = set()
 
     def add(self, func: ir.Operation, stem: str) -> str:
-        """Keep or drop a just-built kernel function; the symbol to call."""
+        """Keep or drop a just-built kernel function; the symbol to call.  The ops of one that is kept stand where line
+        tables say."""
         body = func.get_asm(assume_verified=True, use_local_scope=True)
         known = self.by_body.get(body)
         if known is not None:
@@ -140,6 +141,7 @@ class _Kernels:
         self.names.add(name)
         self.by_body[body] = name
         func.attributes["sym_name"] = ir.StringAttr.get(name)
+        place(func)
         return name
 
     def collective(self, op: ir.Operation) -> str:
@@ -205,7 +207,7 @@ def _build_kernel(
     replaceable: the entry's arguments that nothing reads after the kernel."""
     arguments: list[ir.Value] = []
     mapping: dict[ir.Value, ir.Value] = {}
-    with ir.InsertionPoint(entry), place_of(group.ops[0]):
+    with ir.InsertionPoint(entry), group.ops[0].location:
         region_owner = b.private_function("kernel", kernel=group.kind)
     body = region_owner.regions[0].blocks.append()
 
@@ -224,7 +226,7 @@ def _build_kernel(
         for value in (*op.operands, *captured_values(op)):
             bring(value)
         with ir.InsertionPoint(body):
-            return placed(clone_with(op, mapping))
+            return clone_with(op, mapping)
 
     for op in group.ops:
         clone = copy(op)
