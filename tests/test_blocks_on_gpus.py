@@ -51,3 +51,36 @@ def test_products_with_blocks(target: str, rows: int, inner: int, tmp_path: Path
         numbers = widened(in_blocks_of(made[f"w-{dtype}"], dtype), dtype).astype(np.float64)
         wanted = x.astype(np.float64) @ numbers.T
         assert np.abs(found[dtype] - wanted).max() < 2e-5 * np.abs(wanted).max(), dtype
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("options", ["", ":splits 2", ":rows 64 :outputs 128 :splits 1"])
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_prompts_widen_blocks_once_a_tile(
+    dtype: str, precision: str, options: str, tmp_path: Path, fresh_seed: int
+) -> None:
+    """By warpgroups, of what an op makes; columns are no whole tiles."""
+    rng = np.random.default_rng(fresh_seed)
+    rows, columns, inner = int(rng.integers(65, 140)), int(rng.integers(33, 80)), 256 * int(rng.integers(1, 3))
+    program, path, pipeline = (tmp_path / name for name in ("prompt.lisp", "w.safetensors", "mine.lisp"))
+    body = "(linear (* x 1.5) w)"
+    program.write_text(
+        f"(require nn)\n(weights (w [{columns} {inner}] {dtype}))\n(entry prompt [(x [n {inner}])] {{:y {body}}})\n"
+    )
+    text = (Path(__file__).parents[1] / "passes/pipelines/gpu.lisp").read_text().replace("(pass choose) ", "")
+    text = text.replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})")
+    pipeline.write_text(text.replace('"skinny direct"', '""'))
+    w = rng.normal(0, 1, (columns, inner)).astype(np.float32)
+    write_safetensors(path, [("w", w.shape, "f32")], [w])
+    x = rng.normal(0, 1, (rows, inner)).astype(np.float32)
+    request = Request(
+        program, "cuda:sm_90a", sizes=[{"n": rows}], entries=("prompt",), pipeline=pipeline, precision=precision
+    )
+    artifact, _ = compile_request(request, Observer())
+    assert b"wgmma" in artifact.code, "the product is left to other schedules"
+    with Session(artifact, EmulatedCuda(), open_checkpoint(path)) as session:  # type: ignore[arg-type]
+        found = session.run("prompt", x)["y"]
+    wanted = 1.5 * x.astype(np.float64) @ widened(in_blocks_of(w, dtype), dtype).astype(np.float64).T
+    most = 2e-5 if precision == "exact" else 2e-2
+    assert np.abs(found - wanted).max() < most * np.abs(wanted).max()

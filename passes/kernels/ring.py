@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -60,6 +61,11 @@ class Side:
         return (self.inner if self.transposed else self.outer) * self.line
 
     @property
+    def brought_bytes(self) -> int:
+        """Of what copies bring."""
+        return self.nbytes
+
+    @property
     def tensor_bytes(self) -> int:
         """Of each of the tensors."""
         return self.parts * self.part_bytes
@@ -72,6 +78,11 @@ class Side:
         """Of each of the tensors."""
         box = (self.width, self.inner) if self.transposed else (self.outer // self.sharing, self.width)
         return [boxes.map(kernel, (1, *box)) for boxes in self.tensors]
+
+    @property
+    def numbers(self) -> int:
+        """Tensors that add up to it."""
+        return len(self.tensors)
 
     def load(
         self,
@@ -112,6 +123,32 @@ class Side:
 
 
 @dataclass(frozen=True)
+class WidenedSide:
+    """A tile that threads write to a stage, as copies would bring it: so many BF16 numbers an element, one tile of them
+    behind the other, in lines along k.  The rest as of a Side."""
+
+    numbers: int
+    outer: int
+    inner: int
+    line: int
+
+    transposed: ClassVar[bool] = False
+    brought_bytes: ClassVar[int] = 0
+
+    @property
+    def tensor_bytes(self) -> int:
+        return self.outer * self.line
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers * self.tensor_bytes
+
+    def maps(self, kernel: ir.Operation) -> list[ir.Value]:
+        """There are none."""
+        return []
+
+
+@dataclass(frozen=True)
 class Place:
     """A stage's number, and the parity of the phase that its reader waits for."""
 
@@ -125,15 +162,17 @@ class Place:
 @dataclass(frozen=True)
 class Ring:
     """start: address of the first stage; a stage's left operand is followed by its right one.  barriers: address of the
-    `full` ones, which the `empty` ones follow.  sharing: blocks of a cluster whose copies write each other's stages."""
+    `full` ones, which the `empty` ones follow.  sharing: blocks of a cluster whose copies write each other's stages.
+    widening: subgroups that write a part of each stage themselves."""
 
     copies: TensorCopies
     left: Side
-    right: Side
+    right: Side | WidenedSide
     stages: int
     start: Index
     barriers: Index
     sharing: int
+    widening: int = 0
 
     @property
     def stage_bytes(self) -> int:
@@ -142,7 +181,7 @@ class Ring:
     def make(self, readers: int) -> None:
         """By one thread.  readers: arrivals from each block that end a stage's use."""
         for slot in range(self.stages):
-            self.copies.make_barrier(self.full(slot), 1)
+            self.copies.make_barrier(self.full(slot), 1 + self.widening)
             self.copies.make_barrier(self.empty(slot), readers * self.sharing)
         self.copies.publish_barriers()
 
@@ -172,7 +211,7 @@ class Ring:
         self.copies.wait(self.empty(place.slot), b.xor(place.phase, 1))
 
     def expect(self, slot: Index) -> None:
-        self.copies.expect(self.full(slot), self.stage_bytes)
+        self.copies.expect(self.full(slot), self.left.brought_bytes + self.right.brought_bytes)
 
     def release(self, slot: Index, thread: Index) -> None:
         """By all threads of a warpgroup that is done with a stage; thread: the number of each."""

@@ -120,6 +120,7 @@ class TileSums:
         )
         first = b.emit("arith.extui", [b.less(0, number)], [b.i32()])
         always = b.constant(1, b.i32())
+        columns = [unit.further(right, n * self.ring.right.tensor_bytes) for n in range(self.ring.right.numbers)]
         wholes = []
         if left is None:
             rows = b.add(self.ring.left_at(slot), b.mul(self.member.row_part, unit.rows * unit.inner * 2))
@@ -130,11 +131,14 @@ class TileSums:
             ready = unit.ready([*left, *sums])
             left, sums = ready[: len(left)], ready[len(left) :]
         parts = 2 if left is not None else len(wholes)
+        most = max(parts, len(columns))
+        # Products of smaller parts are below what the sum of parts keeps of a number.
+        pairs = [(p, q) for p in range(parts) for q in range(min(len(columns), most - p))]
         for block in range(unit.inner // unit.block):
-            column = unit.advanced(right, block, transposed[1])
-            for part in range(parts):
+            own = [unit.advanced(column, block, transposed[1]) for column in columns]
+            for part, other in pairs:
                 at = (block * parts + part) * 4
                 row = [unit.advanced(wholes[part], block, transposed[0])] if left is None else left[at : at + 4]
-                sums = unit.multiply_if(row, column, sums, transposed, always if block or part else first)
+                sums = unit.multiply_if(row, own[other], sums, transposed, always if block or part or other else first)
         unit.commit()
         return sums

@@ -11,10 +11,11 @@ Ensures: with precision=fast, of each product of a short operand (BF16, F16, or 
 the entry computes, the latter is rounded to BF16 right behind the op that makes it, whose kernel then stores it so; a
 program may write the same as `(cast x bf16)`.  What is rounded for one product is so for others, such as those of
 gradients.  Attention whose keys and values are kept in F32 rounds them, and what meets them, in its products' bodies,
-which schedules may take for a permission.  An entry whose products all have fewer than `least` rows stays as it is,
-since reading weights is what it takes.  What only such products of `rows` rows and more, and caches that only they
-read, take is rounded where it is made, too: its kernel stores half the bytes.  `math.tanh` may be approximated (`afn`).
-With precision=exact nothing changes.
+which schedules may take for a permission; and what blocks stand for is marked as what products of many rows may
+round.  An entry whose products all have fewer than `least` rows stays as it is, since reading weights is what it
+takes.  What only such products of `rows` rows and more, and caches that only they read, take is rounded where it is
+made, too: its kernel stores half the bytes.  `math.tanh` may be approximated (`afn`).  With precision=exact nothing
+changes.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.recognise.attention import Attention
+from lispgpt.passes.recognise.bf16_parts import ROUNDED
 from lispgpt.passes.recognise.cache_writes import readers_of
 from lispgpt.passes.recognise.find_attention import find_attentions
 from lispgpt.passes.recognise.find_gradients import is_product
@@ -73,10 +75,18 @@ class RoundActivations(Pass):
             block = entry.regions[0].blocks[0]
             rounding = _Rounding(operations(block))
             if rounding.most_rows() >= self.least and rounding.replace():
+                _permit_rounding(block)
                 _drop_unread_views(block)
                 _approximate(entry)
                 for attention in find_attentions(operations(block)):
                     _round_attention(attention, self.rows)
+
+
+def _permit_rounding(block: ir.Block) -> None:
+    """Let products of many rows round what blocks stand for."""
+    for op in operations(block):
+        if "blocks" in op.attributes:
+            op.attributes[ROUNDED] = ir.UnitAttr.get()
 
 
 def _approximate(entry: ir.Operation) -> None:

@@ -9,9 +9,9 @@ Before:                                         After:
 
 Requires: entries on tensors, and what contract-products ensures.
 Ensures: where the target multiplies BF16 by warpgroups, which would split an operand in F32 into such parts again for
-every tile, what an elementwise op or a product makes in F32 and only products of many rows with BF16 weights read,
-directly or reshaped, is their sum, which keeps 16 bits.  The kernel that makes it stores both, and each of those that
-multiply brings them to where it multiplies from.
+every tile, what an elementwise op or a product makes in F32 and only products of many rows with weights in BF16 or in
+blocks read, directly or reshaped, is their sum, which keeps 16 bits.  The kernel that makes it stores both, and each of
+those that multiply brings them to where it multiplies from.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lispgpt.ir.structure import (
     loop_extents,
     operations,
     shape_of,
+    viewed,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.recognise.find_gradients import is_product
@@ -73,12 +74,15 @@ def _readers(value: ir.Value) -> list[tuple[ir.Operation, ir.Value]]:
 
 
 def _rows(op: ir.Operation, value: ir.Value) -> int:
-    """How many rows a value is in an op that is a product of it and of something in BF16; 0 where it is none."""
+    """How many rows a value is in an op that is a product of it and of something in BF16 or in blocks; 0 where it is
+    none."""
     sides = list(op.operands)[:2]
     if not is_product(op) or sides.count(value) != 1:
         return 0
     own = sides.index(value)
-    if sides[1 - own].type.element_type != ir.BF16Type.get():
+    weights = defining_op(viewed(sides[1 - own]))
+    in_blocks = weights is not None and "blocks" in weights.attributes
+    if sides[1 - own].type.element_type != ir.BF16Type.get() and not in_blocks:
         return 0
     maps, extents = [dim_positions(map_) for map_ in indexing_maps(op)], loop_extents(op)
     return prod(extents[loop] for loop in maps[own] if loop not in maps[1 - own])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import is_elementwise, operations
+from lispgpt.ir.structure import defining_op, is_elementwise, operations, viewed
+
+ROUNDED = "rounded"
+"""What makes numbers of blocks has this attribute where products of many rows may round them to BF16."""
 
 
 def parts_of(op: ir.Operation) -> list[ir.Value] | None:
@@ -29,3 +32,9 @@ def parts_made(value: ir.Value) -> tuple[ir.Operation, ir.Operation] | None:
 def _body(op: ir.Operation) -> list[str]:
     """What an elementwise op computes, by names, without constants."""
     return [inner.name for inner in operations(op.regions[0].blocks[0]) if inner.name != "arith.constant"][:-1]
+
+
+def may_round(tensor: ir.Value) -> bool:
+    """Whether products of many rows may take numbers in blocks for the closest in BF16 (see round-activations)."""
+    op = defining_op(viewed(tensor))
+    return op is not None and ROUNDED in op.attributes

@@ -78,6 +78,12 @@ class WarpgroupUnit:
         step = self.inner * 2 if transposed else 2
         return b.emit("arith.addi", [descriptor, b.constant(block * self.block * step // 16, i64)], [i64])
 
+    def further(self, descriptor: ir.Value, nbytes: int) -> ir.Value:
+        """The descriptor of lines so many bytes on."""
+        if not nbytes:
+            return descriptor
+        return b.emit("arith.addi", [descriptor, b.constant(nbytes // 16, descriptor.type)], [descriptor.type])
+
     def publish(self) -> None:
         """Let instructions, which read shared memory another way, see what this thread has stored or copied there."""
         kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")

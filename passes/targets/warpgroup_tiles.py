@@ -28,6 +28,10 @@ operand.  One alone is for launches that have a block for each tile: it reads le
 SHARED_SHAPES = ((2, 1, 256), (1, 2, 256), (1, 1, 128))
 """The same where the left operand is taken from shared memory."""
 
+WIDENING = 3.0
+"""Clocks in which a warpgroup makes a step of k of one of the tile's outputs of weights in blocks, for each BF16 number
+that they become."""
+
 SUMS_AT_ONCE = 4
 """Neighbours that a thread adds up for a cluster."""
 
@@ -42,7 +46,8 @@ STAGING_BYTES = 4096
 class Shape:
     """What a product is to its tiles: extents, the bytes of an element on the left and of all `results` of a sum,
     whether operands are brought in lines of rows and of columns, whether the parts of what has two are stored, so that
-    both are multiplied from shared memory, and how many products there are."""
+    both are multiplied from shared memory, how many products there are, and of weights in blocks, which threads widen,
+    how many BF16 numbers they become (0: copies bring what is on the right)."""
 
     rows: int
     outputs: int
@@ -53,10 +58,17 @@ class Shape:
     results: int = 1
     stored: bool = False
     batches: int = 1
+    widened: int = 0
 
     @property
     def parts(self) -> int:
         return PARTS if self.left_bytes == 4 else 1
+
+    @property
+    def products(self) -> int:
+        """BF16 products of an element: those of smaller parts are left out."""
+        most = max(self.parts, self.widened)
+        return sum(min(max(1, self.widened), most - part) for part in range(self.parts))
 
     @property
     def splits_left(self) -> bool:
@@ -100,7 +112,7 @@ class Tiling:
         return -(-inner // (step * self.splits))
 
     def stage_bytes(self, shape: Shape, inner: int) -> int:
-        return inner * (shape.left_bytes * self.rows + 2 * self.outputs)
+        return inner * (shape.left_bytes * self.rows + 2 * max(1, shape.widened) * self.outputs)
 
 
 def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
@@ -114,7 +126,8 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
         for n in range(output_parts * max(step, LEAST_OUTPUTS // output_parts), most + 1, output_parts * step)
     ]
     steps = -(-shape.inner // unit.inner)
-    clusters = [(n, 1) for n in range(1, target.cluster + 1) if n <= steps] + [(1, 2)] * (target.cluster > 1)
+    pairs = target.cluster > 1 and not shape.widened  # each block widens for itself
+    clusters = [(n, 1) for n in range(1, target.cluster + 1) if n <= steps] + [(1, 2)] * pairs
     found = [Tiling(*sizes, *cluster) for sizes in shapes for cluster in clusters]
     found += [shared for tiling in found if (shared := _shared(tiling, shape, target))]
     return [t for t in found if _fits(t, shape, target)]
@@ -225,16 +238,17 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
     assert unit is not None
     waves = _waves(tiling, shape, target)
     area = tiling.rows * tiling.outputs
-    multiply = unit.inner * shape.parts * area / (0.937 * unit.multiply_adds) * (1 + 8 / tiling.outputs)
+    multiply = unit.inner * shape.products * area / (0.937 * unit.multiply_adds) * (1 + 8 / tiling.outputs)
     steps = tiling.steps(shape.inner, unit.inner)
     if tiling.warpgroups == 1:
         return _cost_of_one(tiling, shape, target, multiply)
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
         multiply *= 1.26
     lines = shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs) / tiling.pair
+    multiply = max(multiply, WIDENING * shape.widened * tiling.outputs)
     step = max(multiply, unit.inner * lines / (64 if waves == 1 else 73), 340) + (280 if shape.splits_left else 0)
     if waves == 1:  # each warpgroup reads its part of both operands, 128 bytes a clock
-        lines = shape.parts * tiling.warpgroups * (unit.rows + tiling.columns)
+        lines = shape.products * tiling.warpgroups * (unit.rows + tiling.columns)
         step = max(step, 2 * unit.inner * lines / 128 + 60)
     if tiling.splits > 1 and waves == shape.parts == 1 and unit.rows < rows <= 2 * unit.rows:
         blocks = tiling.blocks(rows, outputs) * shape.batches
@@ -259,6 +273,7 @@ def _cost_of_one(tiling: Tiling, shape: Shape, target: Gpu, multiply: float) -> 
     blocks = tiling.blocks(shape.rows, shape.outputs) * shape.batches
     steps = tiling.steps(shape.inner, unit.inner)
     nbytes = shape.left_bytes * min(tiling.rows, shape.rows) + 2 * min(tiling.outputs, shape.outputs)
+    multiply = max(multiply, WIDENING * shape.widened * tiling.outputs)
     step = max(multiply + 50, 290, unit.inner * nbytes * blocks / 8000)
     step += 280 if shape.splits_left else 0
     if tiling.splits > 1 and shape.rows > 2 * unit.rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.ring import Side
+from lispgpt.passes.kernels.ring import Side, WidenedSide
 from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling
 
 
@@ -14,7 +14,7 @@ class Sides:
     """How the left and the right operand are copied."""
 
     left: Side
-    right: Side
+    right: Side | WidenedSide
 
     @property
     def transposed(self) -> tuple[bool, bool]:
@@ -24,9 +24,12 @@ class Sides:
         """What a product of these is to its tiles."""
         extents, left_bytes = (product.rows, product.columns, product.inner), self.left.item * len(self.left.tensors)
         stored = self.left.rest is not None
-        return Shape(*extents, left_bytes, result_bytes, self.transposed, results, stored, product.batches)
+        widened = self.right.numbers if isinstance(self.right, WidenedSide) else 0
+        return Shape(*extents, left_bytes, result_bytes, self.transposed, results, stored, product.batches, widened)
 
     def of(self, tiling: Tiling) -> Sides:
         """For tiles of that size."""
-        right = replace(self.right, outer=tiling.outputs, sharing=tiling.pair)
+        right: Side | WidenedSide = replace(self.right, outer=tiling.outputs)
+        if isinstance(right, Side):
+            right = replace(right, sharing=tiling.pair)
         return Sides(replace(self.left, outer=tiling.rows), right)

@@ -11,7 +11,7 @@ from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.ring import Place, Ring
+from lispgpt.passes.kernels.ring import Place, Ring, WidenedSide
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums, own_warpgroup
 from lispgpt.passes.model.row_moments import find_moments
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles, TileGrid
@@ -31,6 +31,7 @@ from lispgpt.passes.schedule.warpgroups.results import Begun, OtherResult, TileR
 from lispgpt.passes.schedule.warpgroups.split_k import Piece, TileShares
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
 from lispgpt.passes.schedule.warpgroups.tile_stores import ROWS
+from lispgpt.passes.schedule.warpgroups.widened_copies import WidenedCopies, buffer_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import (
     Tiling,
@@ -44,6 +45,9 @@ WRITER_REGISTERS, READER_REGISTERS = 40, 232
 """Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536.  One
 warpgroup that multiplies has as many: from fewer ptxas (13.0) makes steps of k twice as long, of descriptors that wait
 for each other."""
+
+WIDENER_REGISTERS, BESIDE_REGISTERS = 96, 208
+"""The same where those that start copies widen weights in blocks, too."""
 
 BARRIER_BYTES = 1024
 
@@ -76,10 +80,11 @@ class WarpgroupProduct:
         self.stages = stages(tiling, shape, target)
         if self.grid.one_wave:
             self.stages = min(self.stages, self.grid.steps)
-        self.known = sides.right.boxes.argument in constants
+        self.known = buffer_of(product.right, sides.right) in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
         self.by_lanes = [x for x in self.boxes or () if lanes_store(x, product, tiling.columns, self.copies)]
         self.read = boxes_read(kernel, product, self.copies) if tiling.splits == 1 else []
+        self.widens = isinstance(sides.right, WidenedSide)
 
     def emit(self) -> None:
         t = self.tiling
@@ -136,7 +141,8 @@ class WarpgroupProduct:
         start = b.add(b.address_of(self.memory.memory), self.memory.start)
         self.staged, self.staging = ahead, b.add(start, ahead)
         barriers = b.add(start, nbytes)
-        self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
+        widening = self.unit.threads // self.target.subgroup if self.widens else 0
+        self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair, widening)
 
     def _whole_tile(self) -> int:
         """Bytes of all lines in which a tile's results are stored."""
@@ -146,16 +152,17 @@ class WarpgroupProduct:
 
     def _write(self) -> None:
         """The copies' warpgroup."""
-        self.copies.registers(WRITER_REGISTERS, more=False)
-        facts = (self.target, self.copies, self.sides, self.maps, self.ring, self.tiles)
-        TileCopies(*facts, self.fetched, self.known).start(self.thread)
+        self.copies.registers(WIDENER_REGISTERS if self.widens else WRITER_REGISTERS, more=False)
+        facts = (self.target, self.copies, self.sides, self.maps, self.ring, self.tiles, self.fetched, self.known)
+        copies = WidenedCopies(*facts, self.product.right) if self.widens else TileCopies(*facts)
+        copies.start(self.thread)
         if self.tiling.splits > 1:
             self.target.cluster_barrier()
             self.target.cluster_leave()
 
     def _read(self) -> None:
         """The other warpgroups: each its part of the tile's rows or columns."""
-        self.copies.registers(READER_REGISTERS, more=True)
+        self.copies.registers(BESIDE_REGISTERS if self.widens else READER_REGISTERS, more=True)
         t, unit = self.tiling, self.unit
         number, group = b.mod(self.thread, unit.threads), b.sub(own_warpgroup(self.thread, self.target), 1)
         row, pair = unit.lane_places(number)

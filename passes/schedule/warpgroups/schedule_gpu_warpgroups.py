@@ -1,14 +1,17 @@
 """schedule-gpu-warpgroups: products of many rows with a BF16 operand, on matrix instructions of whole warpgroups.
 
-Before: linalg.contract of any layout, one operand in bf16 and the other in bf16 or f32, with elementwise ops around it.
+Before: linalg.contract of any layout, one operand in bf16 or weights in blocks and the other in bf16 or f32, with
+        elementwise ops around it.
 After:  a block computes tiles of rows by columns, one after another.  Threads of it start bulk copies, which bring
         both operands to a ring of stages in shared memory, in lines along whichever dimension is innermost; two
         warpgroups, or one where each tile has its block, multiply from there and store results in bulk, while the
         next tile's copies are under way.  An operand in f32 is multiplied from registers, as two bf16 parts that add
-        up to it, or from shared memory where it is stored as such.  A cluster's blocks bring columns for each other,
-        or, where tiles are few, share out k and add up.  Columns that go to a cache are stored there by threads, each
-        row at its position (see cached_results), and where norms of the results are deferred, threads make their rows'
-        moments of what they have in registers (see moment_sums).
+        up to it, or from shared memory where it is stored as such.  Weights in blocks are widened by the threads
+        that start copies, once a tile, to two bf16 parts, or to one where round-activations lets them.  A
+        cluster's blocks bring columns for each other, or, where tiles are few, share out k and add up.  Columns
+        that go to a cache are stored there by threads, each row at its position (see cached_results), and where
+        norms of the results are deferred, threads make their rows' moments of what they have in registers (see
+        moment_sums).
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels of kind "contraction" that the target's warpgroup instructions and tensor maps fit have only scalar,
@@ -23,13 +26,15 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.ring import Side
+from lispgpt.passes.kernels.ring import Side, WidenedSide
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.model.row_moments import find_moments, moment_of
+from lispgpt.passes.recognise.bf16_parts import may_round
 from lispgpt.passes.schedule.warpgroups.cached_results import is_cached
 from lispgpt.passes.schedule.warpgroups.operands import Sides
 from lispgpt.passes.schedule.warpgroups.product import WarpgroupProduct
@@ -59,7 +64,7 @@ class ScheduleGpuWarpgroups(Pass):
             return
         constant = constant_arguments(module)
         for kernel, found in unscheduled_products(module, is_made, self.name):
-            product = found.transposed() if found.right.dtype == "f32" else found
+            product = _turned(found)
             sides = self._sides(product, target, target.copies)
             if sides is not None and (tiling := self._tiling(kernel, product, sides, target)) is not None:
                 if tiling.shares is not None:
@@ -70,10 +75,12 @@ class ScheduleGpuWarpgroups(Pass):
         """Seconds that it should take of a product; Refused where it leaves that to others."""
         if target.warpgroup is None or target.copies is None:
             raise Refused("the chip has no matrix instructions of warpgroups")
-        product = found.transposed() if found.right.dtype == "f32" else found
+        product = _turned(found)
         sides = self._sides(product, target, target.copies)
         if sides is None:
-            raise Refused("an operand is no boxes of BF16 numbers or of F32 ones, or there are too few rows or columns")
+            raise Refused(
+                "an operand is neither boxes of BF16 or F32 numbers nor in blocks, or there are too few rows or columns"
+            )
         tiling = self._tiling(kernel, product, sides, target)
         if tiling is None:
             raise Refused("no tile has the groups of columns of which moments are wanted")
@@ -83,7 +90,8 @@ class ScheduleGpuWarpgroups(Pass):
         """How both operands are copied; None where they cannot be, or the product is too small."""
         unit, layout = target.warpgroup, product.layout
         assert unit is not None
-        if (product.left.dtype not in ("f32", "bf16") or product.right.dtype != "bf16") or (
+        widened = _widened_side(product, unit.inner, copies.line)
+        if (product.left.dtype not in ("f32", "bf16") or (product.right.dtype != "bf16" and widened is None)) or (
             product.rows < self.least_rows or product.columns < unit.columns
         ):
             return None
@@ -94,10 +102,13 @@ class ScheduleGpuWarpgroups(Pass):
 
         stored = [boxes(product.left, part) for part in range(PARTS)]
         left, rest = (boxes(product.left), None) if None in stored else stored
-        right = boxes(product.right)
-        if left is None or right is None:
+        if left is None:
             return None
-        return Sides(Side(left, 0, unit.inner, copies.line, rest=rest), Side(right, 0, unit.inner, copies.line))
+        own = Side(left, 0, unit.inner, copies.line, rest=rest)
+        if widened is not None:
+            return Sides(own, widened)
+        right = boxes(product.right)
+        return None if right is None else Sides(own, Side(right, 0, unit.inner, copies.line))
 
     @staticmethod
     def _shape(kernel: ir.Operation, product: Product, sides: Sides) -> Shape:
@@ -126,6 +137,20 @@ class ScheduleGpuWarpgroups(Pass):
                 return None
             candidates = [t for t in candidates if has_groups(t, moments.group, unit.threads)]
         return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))
+
+
+def _turned(found: Product) -> Product:
+    """With weights in blocks, or what is in BF16, on the right."""
+    if BlockWeights.of(found.right) is not None:
+        return found
+    return found.transposed() if found.right.dtype == "f32" else found
+
+
+def _widened_side(product: Product, step: int, line: int) -> WidenedSide | None:
+    """Of weights in blocks, whole steps of which are to be widened; None where they are none."""
+    if BlockWeights.of(product.right) is None or product.batches > 1 or product.inner % step:
+        return None
+    return WidenedSide(1 if may_round(product.right.tensor) else PARTS, 0, step, line)
 
 
 def is_made(kernel: ir.Operation, tensor: ir.Value) -> bool:

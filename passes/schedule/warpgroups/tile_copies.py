@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.ring import Place, Ring
+from lispgpt.passes.kernels.ring import Place, Ring, Side
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles
 from lispgpt.passes.schedule.warpgroups.bulk_results import BulkResult
 from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
@@ -95,5 +95,6 @@ class TileCopies:
 
     def _load_right(self, tile: Tile, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.column, b.add(tile.k, b.mul(step, self.tiles.grid.step)))
-        full = self.ring.full(slot)
-        self.sides.right.load(self.copies, self.maps[1], at, self.ring.right_at(slot), full, self.tiles.rank)
+        full, right = self.ring.full(slot), self.sides.right
+        assert isinstance(right, Side)
+        right.load(self.copies, self.maps[1], at, self.ring.right_at(slot), full, self.tiles.rank)

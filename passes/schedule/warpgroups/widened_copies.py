@@ -1,0 +1,129 @@
+"""Weights in blocks on their way to the ring of stages: widened once a tile by the warpgroup that starts copies.
+
+Each of its threads loads runs of a step's numbers and of what scales them while it waits for the step's stage, and
+stores them there in BF16, swizzled as copies would have brought them; the other operand is copied as always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op
+from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.matrices import split
+from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.ring import Place, Side, WidenedSide
+from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
+from lispgpt.passes.schedule.warpgroups.split_k import Piece
+from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
+
+RUN, PIECE = 16, 8
+"""Neighbours along k that a thread widens at once, and those in one piece of a swizzled line."""
+
+
+def buffer_of(right: Operand, side: Side | WidenedSide) -> ir.Value | None:
+    """The memory in which the right operand lies, or its blocks do."""
+    if isinstance(side, Side):
+        return side.boxes.argument
+    weights = BlockWeights.of(right)
+    op = None if weights is None else defining_op(weights.blocks)
+    return None if op is None else op.operands[0]
+
+
+@dataclass(frozen=True)
+class WidenedCopies(TileCopies):
+    """right: the weights."""
+
+    right: Operand
+
+    def start(self, thread: Index) -> None:
+        """By the copies' warpgroup, all of it."""
+        if not self.known:
+            self.target.dependency_wait()
+
+        def tile(number: Index, piece: Piece, place: Place) -> Place:
+            at = self.tiles.place_of(piece)
+            first = self._load(thread, at, 0)
+            self.target.dependency_wait()
+            b.if_then(b.equal(thread, 0), lambda: self._fetch(at))
+
+            def step(k: ir.Value, slot: ir.Value, phase: ir.Value, *held: ir.Value) -> list[ir.Value]:
+                here = Place(slot, phase)
+                self.ring.wait_empty(here)
+                b.if_then(b.equal(thread, 0), lambda: self._bring_left(at, k, slot))
+                following = self._load(thread, at, b.at_most(b.add(k, 1), b.sub(piece.steps, 1)))
+                self._store(thread, at, k, slot, list(held))
+                return [*self.ring.after(here).values(), *following]
+
+            slot, phase, *_ = b.loop(0, piece.steps, 1, [*place.values(), *first], step)
+            return Place(slot, phase)
+
+        self.tiles.each(Place(0, 0), tile)
+
+    def _bring_left(self, at: Tile, k: ir.Value, slot: ir.Value) -> None:
+        self.ring.expect(slot)
+        self._load_left(at, k, slot)
+
+    @property
+    def _weights(self) -> BlockWeights:
+        found = BlockWeights.of(self.right)
+        assert found is not None
+        return found
+
+    def _runs(self, thread: Index) -> list[tuple[Index, Index]]:
+        """(column of the tile, k of the step) where each of a thread's runs starts: neighbours go along k."""
+        right = self.ring.right
+        each = right.inner // RUN
+        first, k = b.div(thread, each), b.mul(b.mod(thread, each), RUN)
+        return [(b.add(first, n), k) for n in range(0, right.outer, self._together)]
+
+    @property
+    def _together(self) -> int:
+        """Columns of which the warpgroup widens runs at once."""
+        unit = self.target.warpgroup
+        assert unit is not None
+        return unit.threads * RUN // self.ring.right.inner
+
+    def _place(self, at: Tile, column: Index, k: Index, step: Index) -> tuple[Index, Index]:
+        """(column, k) of the weights; past the last column it is the last one's."""
+        place, outer = b.add(at.column, column), self.ring.right.outer
+        if self.right.extent % outer or outer % self._together:
+            place = b.at_most(place, self.right.extent - 1)
+        return place, b.add(b.add(at.k, b.mul(step, self.tiles.grid.step)), k)
+
+    def _load(self, thread: Index, at: Tile, step: Index) -> list[ir.Value]:
+        """What memory has of a step's runs, and of their blocks' scales."""
+        reader, weights = Reader(self.target), self._weights
+        places = [self._place(at, column, k, step) for column, k in self._runs(thread)]
+        return [word for place in places for word in weights.words(reader, *place, RUN)]
+
+    def _store(self, thread: Index, at: Tile, step: ir.Value, slot: ir.Value, held: list[ir.Value]) -> None:
+        """Widen what was loaded of a step, and say that it is in its stage."""
+        unit, copies, weights, outer = self.target.warpgroup, self.copies, self._weights, self.ring.right.outer
+        assert unit is not None
+        start = self.ring.right_at(slot)
+        for number, (column, k) in enumerate(self._runs(thread)):
+            _, place = self._place(at, column, k, step)
+            numbers = weights.widened(held[2 * number : 2 * number + 2], place)
+            whole = (number + 1) * self._together <= outer
+            b.if_live(None if whole else b.less(column, outer), partial(self._store_run, numbers, start, column, k))
+        unit.publish()
+        copies.subgroup_barrier()
+        lane = b.mod(thread, self.target.subgroup)
+        b.if_then(b.equal(lane, 0), lambda: copies.arrive(self.ring.full(slot)))
+
+    def _store_run(self, numbers: ir.Value, start: Index, column: Index, k: Index) -> None:
+        """To the pieces of a column's line in the stage that starts there."""
+        right = self.ring.right
+        line = b.add(start, b.mul(column, right.line))
+        for part, short in enumerate(split(numbers, right.numbers)):
+            for i in range(0, RUN, PIECE):
+                piece = b.xor(b.div(b.add(k, i), PIECE), b.mod(column, right.line // (2 * PIECE)))
+                where = b.add(b.add(line, b.mul(piece, 2 * PIECE)), part * right.tensor_bytes)
+                some = b.shuffled(short, short, range(i, i + PIECE))
+                create_op("llvm.store", [some, self.copies.pointer(where)], [], {"alignment": 2 * PIECE})
