@@ -19,6 +19,8 @@ from lispgpt.runtime.session import Session
 ROUNDS, ROUND_SECONDS, MOST_REPEATS, FEWEST_LAUNCHES = 5, 0.01, 50, 12
 NAMES = 48
 """Characters of kernels' names and lines in a table."""
+TOLD_APART = 0.02
+"""Of a run: the part of it that is more than runs differ by."""
 COPIED_BYTES = 1 << 29
 """More than the caches of any GPU hold."""
 
@@ -51,42 +53,85 @@ def profile_entry(
 
     On a device whose floors are known, a kernel's time is what a run takes less without it: then caches hold what they
     hold in a run, which is not the weights.  A kernel without arithmetic is run twice instead: what it writes may be
-    addresses, which others could not do without.  Elsewhere a kernel's launches run alone, over and over.  So does the
-    launch that advances the inputs, which every other run does without.
+    addresses, which others could not do without.  Elsewhere, and where the difference is so small that it may be none,
+    a kernel's launches run alone, over and over.  So does the launch that advances the inputs, as far as these may go;
+    every other run does without it, unless the entry has no other.
 
     alone: run kernels alone wherever it is: for entries so long that no launch finds in caches what the last one left,
     and a run for each kernel would take minutes.  Where floors are not known, as on CPUs, each launch then runs where
     it stands in a run, on what those before it made: numbers that something else has left in their memory may be ones
     that processors are slow with.
     """
-    own, device = tuple(step for step in entry.launches if not _advances(step, entry)), session.device
-    rates = session.artifact.rates
+    own = tuple(step for step in entry.launches if not _advances(step, entry)) or entry.launches
+    device, rates = session.device, session.artifact.rates
 
     def run_of(launches: tuple[Launch, ...]) -> Callable[[], None]:
         return partial(device.launch, session.prepare(replace(entry, steps=launches)))
 
     session.put(entry, inputs)
+    runs, advances = _further(entry, inputs), _advances(own[0], entry)
+    session.before(entry, runs)
     everything, rows = run_of(own), []
-    standing = _in_order(device, [run_of((launch,)) for launch in own]) if alone and rates is None else None
+    in_order = alone and rates is None and not advances
+    standing = _in_order(device, [run_of((launch,)) for launch in own]) if in_order else None
     for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
         mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
         work = Work.of(session.kernels[kernel])
-        others = tuple(launch for launch in own if launch.kernel != kernel)
-        if standing is not None and mine[0] in own:
-            seconds = sum(s for s, launch in zip(standing, own, strict=True) if launch.kernel == kernel) / len(mine)
-        elif not alone and rates is not None and 0 < len(others) < len(own):
-            dispensable = work is not None and work.operations + work.position_operations > 0
-            changed = others if dispensable else tuple(n for n in own for _ in range(1 + (n.kernel == kernel)))
-            whole, other = _fastest(device, [everything, run_of(changed)])
-            seconds = max(whole - other if dispensable else other - whole, 0.0) / len(mine)
+        if _advances(mine[0], entry):
+            seconds = _advancing(session, entry, inputs, mine, runs)
+        elif standing is not None:
+            seconds = sum(s for s, launch in zip(standing, own, strict=True) if launch.kernel == kernel)
         else:
-            copies = max(1, FEWEST_LAUNCHES // len(mine))
-            seconds = _fastest(device, [run_of(mine * copies)])[0] / (copies * len(mine))
-            session.put(entry, inputs)
-        amount = None if work is None else work.at(positions)
-        label = mine[0].label
-        rows.append(KernelTime(kernel, len(mine), seconds * 1e6, amount, apart=mine[0] not in own, label=label))
-    return Profile(tuple(rows), _fastest(device, [everything])[0] * 1e6)
+            seconds = 0.0 if alone or rates is None else _missed(device, run_of, own, mine, work)
+            if not seconds:
+                copies = max(1, FEWEST_LAUNCHES // len(mine))
+                seconds = _fastest(device, [run_of(mine * copies)])[0] / copies
+        amount, each = None if work is None else work.at(positions), seconds * 1e6 / len(mine)
+        rows.append(KernelTime(kernel, len(mine), each, amount, apart=mine[0] not in own, label=mine[0].label))
+    whole = _advancing(session, entry, inputs, own, runs) if advances else _fastest(device, [everything])[0]
+    return Profile(tuple(rows), whole * 1e6)
+
+
+def _missed(
+    device: Device,
+    run_of: Callable[[tuple[Launch, ...]], Callable[[], None]],
+    own: tuple[Launch, ...],
+    mine: tuple[Launch, ...],
+    work: Work | None,
+) -> float:
+    """Seconds that a run takes less without a kernel's launches, or more with each twice, of a kernel without
+    arithmetic; 0 where that may be none."""
+    others = tuple(launch for launch in own if launch.kernel != mine[0].kernel)
+    if not others:
+        return 0.0
+    dispensable = work is not None and work.operations + work.position_operations > 0
+    twice = tuple(launch for launch in own for _ in range(1 + (launch.kernel == mine[0].kernel)))
+    whole, other = _fastest(device, [run_of(own), run_of(others if dispensable else twice)])
+    seconds = whole - other if dispensable else other - whole
+    return seconds if seconds > TOLD_APART * whole else 0.0
+
+
+def _further(entry: Entry, inputs: Mapping[str, Any]) -> int:
+    """How many runs may go on from these inputs, each from what the last one left, of as many as are measured."""
+    bounds = [bound for bound in entry.bounds if bound.input == "positions" in inputs and entry.leaves(bound.input)]
+    return max(1, min([FEWEST_LAUNCHES, *(1 + b.last - int(np.max(inputs[b.input])) for b in bounds)]))
+
+
+def _advancing(
+    session: Session, entry: Entry, inputs: Mapping[str, Any], launches: tuple[Launch, ...], runs: int
+) -> float:
+    """Seconds of launches that advance the inputs, in the fastest of a few rounds of so many runs from these on."""
+    executable = session.prepare(replace(entry, steps=launches * runs))
+    best = float("inf")
+    for _ in range(ROUNDS + 1):
+        session.put(entry, inputs)
+        session.device.sync()
+        started = time.perf_counter()
+        session.device.launch(executable)
+        session.device.sync()
+        best = min(best, (time.perf_counter() - started) / runs)
+    session.put(entry, inputs)
+    return best
 
 
 def _advances(step: Launch, entry: Entry) -> bool:

@@ -173,7 +173,7 @@ class Session:
 
     def _launch(self, entry: Entry) -> None:
         executable = self._executables.of(entry)
-        self._before(entry)
+        self.before(entry)
         if entry.repeats is not None:
             tell(self.device, self._buffers, self._told, entry.repeats, 1)
         if self.first_nan and not entry.together:
@@ -201,7 +201,7 @@ class Session:
                 span = span_of(report.form, self.artifact.sources)
                 raise UserError(failure if span else f"{report.form}: {failure}", span)
 
-    def _before(self, entry: Entry, runs: int = 1) -> None:
+    def before(self, entry: Entry, runs: int = 1) -> None:
         """Have ready what the next runs of an entry need."""
         self.reached.before(entry, runs)
         self.making.before(entry)
@@ -244,7 +244,7 @@ class Session:
                 yield self.read(entry.results[result])
             return
         own = (self.device, self._executables, self._buffers, self._declared, self._told)
-        yield from Repeated(*own, waiting, more, partial(self._before, entry)).results(entry, result, count, ahead)
+        yield from Repeated(*own, waiting, more, partial(self.before, entry)).results(entry, result, count, ahead)
 
     def copy(self, source: str, target: str, pieces: Pieces) -> None:
         """Copy pieces of one buffer to another."""
@@ -320,7 +320,7 @@ class Session:
 
     def prepare(self, entry: Entry) -> Any:
         """What is launched for an entry of this session's plan, or one made from its steps, on what its inputs hold."""
-        self._before(entry)
+        self.before(entry)
         return self._executables.make(entry)
 
     def read(self, name: str) -> np.ndarray:

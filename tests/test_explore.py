@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 import re
@@ -18,6 +19,8 @@ from compiled_models import open_checked, random_weights
 from explore_page import CHROMIUM, acted
 
 from lispgpt.base.errors import UserError
+from lispgpt.cli.explore import explore
+from lispgpt.compiler import present
 from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.request import Request
 from lispgpt.explore import recording
@@ -286,6 +289,22 @@ def test_a_profiles_times_are_of_every_kernel(recorded: Kept) -> None:
     for entry, each in zip(recorded.artifact.plan.entries, found, strict=True):
         assert set(each.kernels) == {launch.kernel for launch in entry.launches}
         assert each.whole > 0 and all(value >= 0 for value in each.kernels.values())
+
+
+@pytest.mark.parametrize(("measured", "target"), [(True, "cuda:sm_90a"), (False, "cuda")])
+def test_what_is_measured_is_what_runs_on_the_chip_that_is_there(
+    measured: bool, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recorded_request(request: Request) -> Recording:
+        raise UserError(f"asked for {request.target}")
+
+    monkeypatch.setattr(present, "_asked", lambda question, *about: f"{about[0]}:sm_90a")
+    monkeypatch.setattr(recording, "record", recorded_request)
+    path = tmp_path / "small.lisp"
+    path.write_text(PROGRAM)
+    given = [str(path), "--target", "cuda", *(["--profile"] if measured else [])]
+    with pytest.raises(UserError, match=f"asked for {target}$"):
+        inspect.unwrap(explore.callback)(**explore.make_context("explore", given).params)
 
 
 def test_lines_are_aligned_in_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,52 @@ def test_where_floors_are_known_a_kernel_takes_what_a_run_takes_more_with_it(art
     steps = [kernels for kernels in run_kernels if "advance" not in kernels]
     assert all(first in kernels for kernels in steps), "what a kernel without arithmetic writes may be addresses"
     assert any(second not in kernels for kernels in steps)
+
+
+def test_an_entry_that_is_one_launch_is_measured_whole_and_goes_no_further_than_it_may(
+    artifact: Artifact, clock: Clock
+) -> None:
+    class Timed(NullDevice):
+        """A launch takes a microsecond."""
+
+        def launch(self, executable: Entry) -> None:
+            super().launch(executable)
+            launches.append(len(executable.launches))
+            clock.now += len(executable.launches) * 1e-6
+
+        def copy_in(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
+            super().copy_in(buffer, array, offset)
+            launches.append(0)
+
+    launches: list[int] = []
+    kernels = {**artifact.kernels, "advance": {}}
+    with Session(replace(artifact, rates=RATE, kernels=kernels), Timed(), random_weights(artifact)) as session:  # type: ignore[arg-type]
+        entry = session.entry("decode-greedy", batch=1)
+        step = advances(entry)
+        places = Argument(entry.inputs["positions"], 0, 4, "read_write")
+        entry = replace(entry, steps=(replace(step, arguments=(*step.arguments, places)),))
+        launches.clear()
+        profiled = profile_entry(session, entry, [[21]], {"tokens": [[1]], "positions": [[21]]})
+        assert session.read(entry.inputs["positions"]) == 21
+    (row,) = profiled.rows
+    assert row.microseconds == pytest.approx(1) and profiled.microseconds == pytest.approx(1) and not row.apart
+    gone = [sum(part) for put, part in itertools.groupby(launches, key=bool) if put]
+    assert gone and max(gone) == SIZES["context"] - 21, "positions 21, 22 and 23 are the last that there are"
+
+
+def test_a_kernel_that_a_run_does_not_miss_is_measured_alone(artifact: Artifact, clock: Clock) -> None:
+    class Noisy(NullDevice):
+        """A run of several kernels takes as long with fewer of them; a launch alone takes a microsecond."""
+
+        def launch(self, executable: Entry) -> None:
+            super().launch(executable)
+            several = len({x.kernel for x in executable.launches}) > 1
+            clock.now += 1e-3 if several else len(executable.launches) * 1e-6
+
+    with Session(replace(artifact, rates=RATE), Noisy(), random_weights(artifact)) as session:  # type: ignore[arg-type]
+        entry = session.entry("decode-greedy", batch=1)
+        profiled = profile_entry(session, entry, [[5]], {"tokens": [[1]], "positions": [[5]]})
+    assert [row.microseconds for row in profiled.rows] == [pytest.approx(1)] * len(profiled.rows)
 
 
 def test_kernels_of_long_entries_run_alone_also_where_floors_are_known(artifact: Artifact, clock: Clock) -> None:

@@ -14,6 +14,7 @@ from lispgpt.cli.options import PATH, all_of, contained, program_options
 from lispgpt.cli.requested import requested
 from lispgpt.cli.terminal import say
 from lispgpt.compiler.folders import find_given
+from lispgpt.compiler.present import running_target
 from lispgpt.ir.mlir import without_op_classes
 
 
@@ -49,13 +50,16 @@ def explore(
 
     without_op_classes()
     found = find_given(program, options["checkpoint"])
+    asked = options["target"]
+    if profile:
+        options["target"] = running_target(asked)
     recording = record(requested(found, options))
     path = output or Path(f"{program.stem}.html")
     seen, measured = None, []
     if prompt is not None and recording.failure is None:
         seen = sentence(recording, prompt, found.checkpoint, tokenizers.find(found.weights, tokenizer_path))
     if profile and recording.artifact is not None:
-        measured = times(recording.artifact, found.checkpoint, options["target"])
+        measured = times(recording.artifact, found.checkpoint, asked)
     text = page(*document(recording, shlex.join(["lispgpt", *sys.argv[1:]]), seen, measured))
     write_text(path, text)
     say(f"{path}: {recording.target}, {len(recording.history.steps)} functions, {len(text.encode()):,} bytes")
