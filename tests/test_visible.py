@@ -235,3 +235,8 @@ def test_a_failing_pass_leaves_its_input_and_the_command(program: Path, tmp_path
     with new_context() as context, ir.Location.unknown(), pytest.raises(UserError) as repeated:
         Runner(find_target(target)).run(parse_module(context, Path(file)), again)
     assert repeated.value.message.splitlines()[0] == caught.value.message.splitlines()[0]
+
+
+def test_a_request_of_no_entry_is_refused(program: Path) -> None:
+    with pytest.raises(UserError, match=r"no entry of .* is asked for; it has "):
+        compile_request(Request(program, entries=()), Observer())

@@ -133,12 +133,14 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
 
 
 def check_has_entries(program: Program, request: Request) -> None:
-    """UserError for a program without an entry."""
+    """UserError for a program without an entry, and for a request of none."""
     if not program.entries:
         raise UserError(
             f"{request.program} has neither a `main` to run nor an `entry` of a model; "
             "`lispgpt compile --emit mlir` shows what it becomes"
         )
+    if request.entries is not None and not request.entries and not program.has_main:
+        raise UserError(f"no entry of {request.program} is asked for; it has {', '.join(program.entries)}")
 
 
 def artifact_from(program: Program, request: Request, pipeline: Pipeline, observer: Observer) -> Artifact:

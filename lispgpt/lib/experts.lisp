@@ -6,9 +6,11 @@
 (defn has-experts [l step dense]
   (fold (fn [has other] (if (= l other) false has)) (= (mod (+ l 1) step) 0) dense))
 
-; scores [rows experts] -> as many as `top` pairs of the next best expert of each row, i32 [rows], and its score, [rows]
+; scores [rows experts] -> as many as `top` pairs of the next best expert of each row, i32 [rows], and its score, [rows];
+; an error where there are not as many experts
 (defn best-experts [scores top]
-  (let [[n count] (shape scores)]
+  (let [[n count] (shape scores)
+        _ (if (or (< top 1) (> top count)) (error (str "no row can go through " top " of " count " experts")) nil)]
     (first
       (fold (fn [found i]
               (let [[chosen scores] found

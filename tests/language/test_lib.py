@@ -8,6 +8,8 @@ import seeded
 from reference_gpt2 import attention, gelu, layer_norm
 from tensor_functions import run
 
+from lispgpt.base.errors import UserError
+
 
 def sizes(*most: int) -> list[int]:
     return [int(seeded.rng().integers(1, m + 1)) for m in most]
@@ -192,3 +194,10 @@ def test_experts_of_rows_without_a_best_score_are_experts() -> None:
     unused = np.zeros(1, np.int32)
     (second,) = run(text, [unused, unused, scores], [(1, 1)], "f_batch1_positions1")
     assert second.tolist() == [1, 3, 1]
+
+
+@pytest.mark.parametrize("top", [0, 5])
+def test_no_row_goes_through_more_experts_than_there_are(top: int) -> None:
+    text = f"(require experts) (weights (x [3 4])) (entry f [tokens positions] (first (best-experts x {top})))"
+    with pytest.raises(UserError, match=f"no row can go through {top} of 4 experts"):
+        run(text, [], [(1, 1)], "f_batch1_positions1")
