@@ -26,12 +26,13 @@ from lispgpt.passes.tile.copies import (
     COPIES,
     PIECE,
     REGISTERS,
+    WORD,
     PackedOperand,
     boxes_of,
     has_whole_pieces,
     packed,
 )
-from lispgpt.passes.tile.cost import Work, seconds, unpacking, work_of
+from lispgpt.passes.tile.cost import OTHER_REGISTERS, SPILLED, Work, seconds, unpacking, work_of
 from lispgpt.passes.tile.types import (
     SPREAD,
     SUBGROUP,
@@ -132,7 +133,11 @@ class Builder:
         kind = self.left.blocks if isinstance(self.left, PackedOperand) else ""
         others = unpacking(kind, reduces) * rows * p.inner if kind else 0
         work = Work(blocks, each, unique, multiply_adds, 0, resident, others, flight, depth, reduces)
-        return round(1e9 * (seconds(work, self.target) or 0.0))
+        time = seconds(work, self.target) or 0.0
+        numbers = rows * columns * (2 if kind else 1) / self.target.subgroup
+        held = (1 + ahead) / ahead * flight / (members * self.target.subgroup * WORD)
+        room = self.target.lane_registers(members * self.target.subgroup, resident)
+        return round(1e9 * time * (SPILLED if held + numbers + OTHER_REGISTERS > room else 1))
 
     def copies(self, boxes: Sequence[Box]) -> str:
         """How this chip brings such boxes to shared memory: BULK where it can all of them, ASYNC where it can some, the

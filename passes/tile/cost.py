@@ -42,6 +42,10 @@ DEEPER, TOGETHER = 0.6, 3
 """What a lane loads at once counts less the more it is: by a power.  What memory and cores take is added so, too, since
 neither waits only for the other."""
 
+OTHER_REGISTERS, SPILLED = 32, 3
+"""Registers of a lane beside sums and what it has loaded, the step that it multiplies and those on their way; and how
+much longer a kernel takes that has no room for all of them: twice to four times on an H200 (2026)."""
+
 START, STEP = 1.8e-6, 0.35e-6
 """Seconds of a block that nothing overlaps with: the first step's way from memory, sums of parts, stores; and what a
 step takes beside its bytes."""

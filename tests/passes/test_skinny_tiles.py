@@ -4,6 +4,7 @@ are or normed, on the PTX interpreter and on AMD's emulator, against float64."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,27 @@ def test_schedules_are_chosen_by_time_and_say_so(tmp_path: Path) -> None:
     (tmp_path / "pipe.lisp").write_text(turned)
     again, _ = compile_request(request, Observer())
     assert again.code == artifact.code
+
+
+CROWDED = """
+(defn time [p blocks] (tile.direct-nanoseconds p [32 16] [64 8] 1 blocks))
+(schedule crowded [kernel]
+  {:takes (let [p (tile.transposed kernel)] (> (time p 2) (* 2 (time p 1))))}
+  (let [p (tile.transposed kernel)
+        [batch row column] (tile.task p [32 16])]
+    (tile.pipeline p 1 (ceil-div (tile.inner p) 512)
+      (fn [n] [(tile.direct (tile.box (tile.left p) [batch row (* n 512)] [32 512]) "a")
+               (tile.direct (tile.box (tile.right p) [batch column (* n 512)] [16 512]) "b")])
+      (fn [] (tile.sums p [32 16] 8 [1 1] "subgroup"))
+      (fn [sums [a b]] (tile.mma p sums a b))
+      (fn [sums] (tile.store p (tile.add-parts p sums) [batch row column])))))
+"""
+
+
+def test_tiles_without_room_in_registers_are_slow(tmp_path: Path) -> None:
+    """16 rows of 4096 numbers took three times as long where lanes had 128 registers for what took 180."""
+    request, _, _ = made(tmp_path, "plain", (16, 6144, 4096), ("f32", "bf16"), "cuda:sm_90a", "(pass choose-tiles)")
+    (tmp_path / "crowded.lisp").write_text(CROWDED)
+    artifact, _ = compile_request(replace(request, schedules=[tmp_path / "crowded.lisp"]), Observer())
+    (facts,) = artifact.kernels.values()
+    assert facts["tiles"] == "crowded", facts
