@@ -25,6 +25,7 @@ from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.request import Request
 from lispgpt.explore import recording
 from lispgpt.explore.aligned import aligned
+from lispgpt.explore.distant import WINDOW, without_repeats
 from lispgpt.explore.document import document
 from lispgpt.explore.machine_code import instructions_of
 from lispgpt.explore.page import page
@@ -307,6 +308,36 @@ def test_what_is_measured_is_what_runs_on_the_chip_that_is_there(
         inspect.unwrap(explore.callback)(**explore.make_context("explore", given).params)
 
 
+def test_what_stood_earlier_is_packed_once() -> None:
+    """Each number of the list is one that a reader can go by alone, and repeats far apart take few bytes."""
+    rng = seeded.rng()
+    known = rng.bytes(100_000)
+    pieces = [rng.bytes(int(rng.integers(0, 300))) for _ in range(40)]
+    starts = rng.integers(0, 90_000, 40).tolist()
+    data = known + b"".join(piece + known[start : start + 9_000] for piece, start in zip(pieces, starts, strict=True))
+    for given in (b"", b"a", bytes(500), known[:64] * 3, data):
+        numbers, new = without_repeats(given)
+        assert joined(numbers, new) == given
+    assert len(numbers) + len(new) < len(known) + sum(map(len, pieces)) + 40 * 2 * WINDOW
+
+
+def joined(numbers: bytes, new: bytes) -> bytes:
+    """The bytes that were packed."""
+    found, values, value, shift = bytearray(), list[int](), 0, 0
+    for byte in numbers:
+        value, shift = value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            values.append(value)
+            value = shift = 0
+    for fresh, again, distance in zip(*[iter(values)] * 3, strict=True):
+        found += new[:fresh]
+        new = new[fresh:]
+        assert again <= distance <= len(found)
+        found += found[len(found) - distance :][:again]
+    assert not new
+    return bytes(found)
+
+
 def test_lines_are_aligned_in_order() -> None:
     rng = random.Random(7)
     for _ in range(50):
@@ -442,7 +473,7 @@ def test_random_forms_light_up_what_their_places_say(
 
 
 LLAMA_1B = {"layers": 16, "width": 2048, "heads": 32, "kv-heads": 8, "hidden": 8192, "vocab": 128256, "context": 1024}
-STEP = {"sizes": ({"batch": 8, "length": 1024},), "entries": ("train",)}
+STEP = {"sizes": ({"batch": 8, "length": 1024},)}
 
 
 @needs_chromium

@@ -6,7 +6,8 @@ texts: the texts of lines, once each, the most frequent first.  Each function ha
                 runs, and of each count * 4 + what
     lines       of each written line, the number of its text
     values      of each hole that uses a value: 2 * d, where it is the d-th definition before this place, for those
-                that are near; else 2 * n + 1, where it is the n-th definition of all
+                that are near; else it is the n-th definition of all, and this is 2 * f + 1, where f is the folded
+                difference of n to that of the same hole in the line before that has this text
     locations   of each written line, its location's difference to the line before, folded: 0, -1, 1, -2, …
 
 Machine code has streams of its own: in `machine-texts` whole numbers are holes, and `numbers` has for each of them the
@@ -20,10 +21,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lispgpt.explore.history import Step, Written
 from lispgpt.explore.machine_code import Instruction
+from lispgpt.explore.numbers import folded, varint, varints
 from lispgpt.explore.printed import END, HOLE
 
 NEAR = 64
@@ -45,24 +47,26 @@ class Packed:
             self._add(steps)
 
     def _add(self, steps: Sequence[Step]) -> None:
-        runs, location = [len(steps)], 0
+        runs, location, last = [len(steps)], 0, dict[tuple[str, int], int]()
         for step in steps:
             runs += [2 * step.number + step.gone, len(step.runs), *(4 * count + what for what, count in step.runs)]
             for line in step.written:
                 self.streams["lines"] += varint(self._numbers[line.text])
                 self.streams["locations"] += varint(folded(line.location - location))
                 location = line.location
-                self.streams["values"] += varints(_uses(line))
+                self.streams["values"] += varints(_uses(line, last))
         self.streams["runs"] += varints(runs)
 
 
-def _uses(line: Written) -> Iterator[int]:
-    """How the values that a line uses are written down."""
+def _uses(line: Written, last: dict[tuple[str, int], int]) -> Iterator[int]:
+    """How the values that a line uses are written down.  last: those of its text's holes."""
     defines = [END in mark for mark in line.text.split(HOLE)[1:]]
-    for value, new in zip(line.values, defines, strict=True):
+    for hole, (value, new) in enumerate(zip(line.values, defines, strict=True)):
         if not new:
             distance = line.known - value
-            yield 2 * distance if 0 < distance <= NEAR else 2 * value + 1
+            far = 2 * folded(value - last.get((line.text, hole), 0)) + 1
+            last[line.text, hole] = value
+            yield 2 * distance if 0 < distance <= NEAR else far
 
 
 NUMBER = re.compile(r"0[xfd][0-9A-Fa-f]+|([A-Za-z%$.+\-:\[_]*)(0|[1-9][0-9]{0,8})(?![0-9A-Za-z_.])")
@@ -101,23 +105,3 @@ def _without_numbers(text: str) -> tuple[str, list[tuple[str, int]]]:
         return f"{found[1]}{HOLE}"
 
     return NUMBER.sub(hole, text), numbers
-
-
-def folded(number: int) -> int:
-    """A whole number as one that is not negative."""
-    return 2 * number if number >= 0 else -2 * number - 1
-
-
-def varints(numbers: Iterable[int]) -> bytes:
-    """Numbers one after another, seven bits to a byte, lowest first; all bytes of one but its last have the eighth."""
-    return b"".join(map(varint, numbers))
-
-
-def varint(number: int) -> bytes:
-    """One of them."""
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

@@ -10,6 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from lispgpt.explore.distant import without_repeats
+
 PAGE = Path(__file__).with_name("page")
 START = "main.js"
 
@@ -35,7 +37,9 @@ def _url(module: Path) -> str:
 
 
 def _packed(data: Mapping[str, Any], streams: Mapping[str, bytes]) -> str:
-    """The parts one after another, behind a line that says their names and lengths."""
+    """The parts one after another without their repeats, behind a line that says their names and lengths, and that of
+    the list of repeats."""
     parts = {"data": json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"), **streams}
-    head = json.dumps([[name, len(part)] for name, part in parts.items()]).encode()
-    return base64.b64encode(zlib.compress(b"\n".join([head, b"".join(parts.values())]), 9)).decode()
+    repeats, new = without_repeats(b"".join(parts.values()))
+    head = json.dumps([len(repeats), [[name, len(part)] for name, part in parts.items()]]).encode()
+    return base64.b64encode(zlib.compress(b"\n".join([head, repeats + new]), 9)).decode()

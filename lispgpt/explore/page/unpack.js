@@ -10,16 +10,32 @@ export async function unpack(text) {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const end = bytes.indexOf(10);
   const decoder = new TextDecoder();
-  let at = end + 1;
+  const [repeats, names] = JSON.parse(decoder.decode(bytes.subarray(0, end)));
+  const whole = withRepeats(bytes, end + 1, end + 1 + repeats, names.reduce((sum, [, length]) => sum + length, 0));
+  let at = 0;
   const parts = {};
-  for (const [name, length] of JSON.parse(decoder.decode(bytes.subarray(0, end)))) {
-    parts[name] = bytes.subarray(at, at + length);
+  for (const [name, length] of names) {
+    parts[name] = whole.subarray(at, at + length);
     at += length;
   }
   const data = JSON.parse(decoder.decode(parts.data));
   data.texts = decoder.decode(parts.texts).split("\n");
   data.machineTexts = decoder.decode(parts["machine-texts"]).split("\n");
   return { data, streams: parts };
+}
+
+/** So many bytes, of a list of what is new and what stood earlier, and of the new bytes from `from` on (see distant.py). */
+function withRepeats(bytes, list, from, length) {
+  const whole = new Uint8Array(length), numbers = new Numbers(bytes, list);
+  for (let at = 0; at < length; ) {
+    const fresh = numbers.next(), again = numbers.next(), distance = numbers.next();
+    whole.set(bytes.subarray(from, from + fresh), at);
+    from += fresh;
+    at += fresh;
+    whole.copyWithin(at, at - distance, at - distance + again);
+    at += again;
+  }
+  return whole;
 }
 
 /** Reads one number after another. */
@@ -38,9 +54,12 @@ export class Numbers {
     return number;
   }
   signed() {
-    const number = this.next();
-    return number % 2 ? -(number + 1) / 2 : number / 2;
+    return unfolded(this.next());
   }
+}
+
+function unfolded(number) {
+  return number % 2 ? -(number + 1) / 2 : number / 2;
 }
 
 /** The names of a function's values, each given once. */
@@ -62,11 +81,13 @@ class Names {
 export function history(data, streams, name) {
   const [runs, lines, values, locations] = data.functions[name].map(
     (at, kind) => new Numbers(streams[["runs", "lines", "values", "locations"][kind]], at));
-  const names = new Names(), steps = [];
+  const names = new Names(), steps = [], places = new Map();
   let now = [], location = 0;
   const write = (known, inherited) => {
     location += locations.signed();
-    const marks = data.texts[lines.next()].split(HOLE);
+    const text = lines.next(), marks = data.texts[text].split(HOLE);
+    if (!places.has(text)) places.set(text, []);
+    const last = places.get(text);
     const line = { pieces: [marks[0]], location, values: [], defines: [] };
     for (const mark of marks.slice(1)) {
       const end = mark.indexOf(END);
@@ -75,8 +96,9 @@ export function history(data, streams, name) {
         value = inherited?.[line.defines.length] ?? { name: names.make(mark.slice(0, end)) };
         line.defines.push(value);
       } else {
-        const said = values.next();
-        const place = said % 2 ? (said - 1) / 2 : known.length - said / 2;
+        const said = values.next(), hole = line.values.length;
+        const place = said % 2 ? (last[hole] ?? 0) + unfolded((said - 1) / 2) : known.length - said / 2;
+        last[hole] = place;
         value = known[place] ?? line.defines[place - known.length];
       }
       line.values.push(value);
