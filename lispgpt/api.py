@@ -51,6 +51,7 @@ def compile(
     entries: Sequence[str] | None = None,
     pipeline: str | Path | None = None,
     precision: str = EXACT,
+    quick: bool = False,
 ) -> Artifact:
     """Compile a model program for a target such as "cpu", "rocm:gfx1151" or "cuda:sm_90a"; `.save(path)` writes it.
 
@@ -61,13 +62,14 @@ def compile(
     weights of 16 bits or fewer read activations in BF16, those of many rows weights in blocks, too, and tanh may be the
     chip's own (within 2^-11); GPUs' matrix instructions otherwise read activations in two BF16 parts, for errors up to
     1.3e-5 of the sum of magnitudes.
+    quick: see `load`.
 
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
     """
     found = find_given(program, checkpoint)
     if isinstance(entries, str) or (entries is not None and not entries):
         raise UserError(f"entries is a list of entries' names, or None for all, not {entries!r}")
-    given = {"sizes": _shapes(shapes), "entries": entries, "precision": _precision(precision)}
+    given = {"sizes": _shapes(shapes), "entries": entries, "precision": _precision(precision), "quick": quick}
     target, settings = compiled_target(target), _settings(settings, context)
     more = (_path(pipeline), _batch(batch))
     artifact = artifact_of(Request(found.program, target, settings, found.config, *more, **given))  # type: ignore[arg-type]
@@ -87,6 +89,7 @@ def load(
     shapes: Sequence[Mapping[str, int]] = (),
     pipeline: str | Path | None = None,
     precision: str = EXACT,
+    quick: bool = False,
     tokenizer: str | Path | None = None,
     adapter: str | Path | None = None,
     adapters: Sequence[str | Path] = (),
@@ -102,18 +105,19 @@ def load(
 
     program: a program's file, whose entries are compiled as they are needed, an artifact, or a Hugging Face folder of a
     model that a program of the package is for.  checkpoint: a path, or several, of which the last that has a weight
-    gives it.  weights: arrays by weights' names, which win over those.  A weight that neither has begins as the
-    program's `:init` says, with a warning, and without any checkpoint as training begins: `weights={}` begins so with
-    all.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
-    installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
-    for.  tokenizer: a file; by default the one beside the checkpoint.  adapter: a LoRA's folder in PEFT's format, which
-    is added to a Hugging Face folder's weights; adapters: such folders that are loaded beside the weights, where each
-    text has its own (`Model.text`).  draft: a smaller model of the same tokens, a program, artifact or
-    folder alone, which drafts tokens for this one to check: the same tokens, in less time.  threads: of a CPU.  cache:
-    a folder that keeps what was compiled; by default the command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None
-    keeps nothing.  check:
-    hold every launch to what it says it reads and writes (on a CPU, slow).  first_nan: compile each op as a kernel of
-    its own, look at what each makes, and raise UserError at the form that the first NaN comes from (slow).
+    gives it. weights: arrays by weights' names, which win over those. A weight that neither has begins as the program's
+    `:init` says, with a warning, and without any checkpoint as training begins: `weights={}` begins so with all.
+    target: as for `compile`, or "auto", "rocm" or "cuda" for what is installed here; precision: as for `compile`; an
+    artifact has its own of both. quick: compile in less time (a third or so), without vectors, tiles and LLVM's
+    optimisation, to code that is 2 to 50 times slower, for programs tried on few numbers; code that is kept and fast is
+    taken as it is. context: positions to make memory for. tokenizer: a file; by default the one beside the checkpoint.
+    adapter: a LoRA's folder in PEFT's format, which is added to a Hugging Face folder's weights; adapters: such folders
+    that are loaded beside the weights, where each text has its own (`Model.text`). draft: a smaller model of the same
+    tokens, a program, artifact or folder alone, which drafts tokens for this one to check: the same tokens, in less
+    time. threads: of a CPU. cache: a folder that keeps what was compiled; by default the command's (LISPGPT_CACHE, else
+    ~/.cache/lispgpt), and None keeps nothing. check: hold every launch to what it says it reads and writes (on a CPU,
+    slow). first_nan: compile each op as a kernel of its own, look at what each makes, and raise UserError at the form
+    that the first NaN comes from (slow).
 
     UserError where the program is wrong: its forms are evaluated, and each of its own entries once whose sizes are
     known, unless that was compiled before.
@@ -145,7 +149,7 @@ def load(
         chip = running_target(target)
         settings, rounding = _settings(settings, context), _precision(precision)
         more = (_path(pipeline), _batch(batch), sizes)
-        how: dict[str, Any] = {"precision": rounding, "each_op": first_nan, "more": given.more}
+        how: dict[str, Any] = {"precision": rounding, "each_op": first_nan, "more": given.more, "quick": quick}
         source = Request(path, chip, settings, given.config, *more, **how)
         about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)

@@ -37,6 +37,10 @@ class Pass:
     parts_kernels: ClassVar[bool] = False
     """Whether kernels have nothing to do with each other after it, so that processes can share them."""
 
+    only_faster: ClassVar[bool] = False
+    """Whether what it makes is only faster than what the passes behind it make of the same: a quick compilation has
+    none of them."""
+
     def __init_subclass__(cls) -> None:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 

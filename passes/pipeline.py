@@ -101,6 +101,16 @@ class Pipeline:
         stages = (replace(stage, calls=tuple(map(changed, stage.calls))) for stage in self.stages)
         return Pipeline(self.name, tuple(stages))
 
+    def quick(self) -> Pipeline:
+        """The same without the passes that only make faster code than others behind them."""
+
+        def kept(call: PassCall) -> bool:
+            cls = find_pass(call.name)
+            return cls is None or not cls.only_faster
+
+        stages = (replace(stage, calls=tuple(filter(kept, stage.calls))) for stage in self.stages)
+        return Pipeline(self.name, tuple(stages))
+
     def check(self) -> None:
         """Fail before anything runs where a pass or an option does not exist; needs an active context."""
         for call in self.calls:

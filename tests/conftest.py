@@ -135,11 +135,11 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder, make = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects", cpu._object
     folder.mkdir(exist_ok=True)
 
-    def make_once(module: Any, chip: str) -> bytes:
-        place = folder / hashlib.sha256(f"{chip}\n{module}".encode()).hexdigest()
+    def make_once(module: Any, *how: Any) -> bytes:
+        place = folder / hashlib.sha256(f"{how}\n{module}".encode()).hexdigest()
         if place.exists():
             return place.read_bytes()
-        code = make(module, chip)
+        code = make(module, *how)
         with suppress(OSError):  # where a test leaves no room
             own = place.with_suffix(f".{os.getpid()}")
             own.write_bytes(code)

@@ -147,6 +147,7 @@ OWN = {
     "lispgpt run --input": f"{ENTRY} --input x=x.npy",
     "lispgpt run --output": f"{ENTRY} --input x=x.npy --output y.npz",
     "lispgpt run --first-nan": f"{ENTRY} --input x=x.npy --first-nan",
+    "lispgpt run --quick": f"{ENTRY} --input x=x.npy --quick",
     "lispgpt run --check": f"{ENTRY} --input x=x.npy --check",
     "lispgpt run --shape": f"{ENTRY} --input x=x.npy --shape batch=2",
     "lispgpt run --schedules": "product.lisp --target emulated:gfx1151 --schedules wide.lisp --entry product "

@@ -32,6 +32,9 @@ FORMAT = click.option(
 FIRST_NAN = click.option(
     "--first-nan", is_flag=True, help="Stop at the form that the first NaN comes from, op by op (slow)."
 )
+QUICK = click.option(
+    "--quick", is_flag=True, help="Compile in less time, to code that is slower: to try programs on few numbers."
+)
 COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 
@@ -65,6 +68,7 @@ def program_options() -> list[Any]:
             help="cpu, rocm:gfx1151, cuda:sm_90, emulated:gfx1151, …",
         ),
         precision_option(),
+        QUICK,
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
             "--schedules",

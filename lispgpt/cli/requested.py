@@ -19,4 +19,4 @@ def requested(given: Given, options: Mapping[str, Any]) -> Request:
     settings = config_settings(options["settings"], options["context"])
     batch, pipeline = options["batch"] or 1, options["pipeline"]
     request = Request(given.program, target, settings, given.config, pipeline, batch, sizes)
-    return replace(request, schedules=options["schedules"], precision=options["precision"])
+    return replace(request, schedules=options["schedules"], precision=options["precision"], quick=options["quick"])

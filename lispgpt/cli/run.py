@@ -67,7 +67,7 @@ OF_MODELS = (
 )
 """Options that a program with a `main` has no use for."""
 
-OF_COMPILING = ("settings", "pipeline", "schedules", "shapes", *WATCHING)
+OF_COMPILING = ("quick", "settings", "pipeline", "schedules", "shapes", *WATCHING)
 """Options that an artifact has no use for."""
 
 
@@ -176,7 +176,7 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     target, sizes = running_target(options["target"]), parse_shapes(options["shapes"])
     settings = config_settings(options["settings"], options["context"])
     made = Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
-    more = {name: options[name] for name in ("precision", "schedules")}
+    more = {name: options[name] for name in ("precision", "schedules", "quick")}
     return replace(made, each_op=options["first_nan"], **more)
 
 

@@ -15,6 +15,7 @@ SECTIONS = {
     "What is printed": ("format_", "stats", "profile", "timeline", "logprobs"),
     "One entry": ("entry", "inputs", "output", "check", "first_nan", "shapes"),
     "Compiling": (
+        "quick",
         "pipeline",
         "schedules",
         "dump_dir",

@@ -15,7 +15,7 @@ from lispgpt.base.precisions import PRECISIONS
 from lispgpt.base.reading import is_there
 from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import options as device_options
-from lispgpt.cli.options import FIRST_NAN, PATH, guarded, parse_settings, together
+from lispgpt.cli.options import FIRST_NAN, PATH, QUICK, guarded, parse_settings, together
 from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import say
@@ -90,6 +90,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--profile", is_flag=True, help="Print each kernel's time in a step, and its floor, at the end.")
 @TIMELINE_OPTION
 @FIRST_NAN
+@QUICK
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 @functools.partial(guarded, ends_itself=True)
@@ -117,7 +118,7 @@ def train(ctx: click.Context, program: Path | None, run: Path | None, resume: bo
     if "schedule" in given:
         settings |= {"schedule": given.pop("schedule")}
     given |= {name: value for key in STEPS if (value := options[name := key.replace("-", "_")]) is not None}
-    given |= {name: options[name] for name in ("target", "threads", "engine", "shard_optimizer", "first_nan")}
+    given |= {name: options[name] for name in ("target", "threads", "engine", "shard_optimizer", "first_nan", "quick")}
     given |= {name: options[name] for name in ("devices", "patience") if options[name] is not None}
     given |= {"cache": None if options["no_cache"] else cache_folder(ctx.obj["environment"])}
     given |= {"profile": _profile if options["profile"] else None}

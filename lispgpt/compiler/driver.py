@@ -105,6 +105,10 @@ def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
     found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
     check_chooses(found, request.schedules)
+    if request.quick:
+        if request.schedules:
+            raise UserError("code that is made quickly has no schedules of your own: give them or ask for quick code")
+        found = found.quick()
     if request.precision != EXACT:
         found = found.with_option(ROUNDS, "precision", request.precision)
     if (request.apart or request.each_op) and any(call.name == AS_ONE for call in found.calls):
@@ -154,7 +158,7 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
         parsed = Plan.from_json(plan)
         check_room(parsed, request.room)
         with observer.timing("machine code"):
-            made = make_code(program.module, rest, target)
+            made = make_code(program.module, rest, target.quick() if request.quick else target)
     if made.problem:
         print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)
     launches = {launch.kernel: launch for entry in parsed.every for launch in entry.first_launches}

@@ -38,6 +38,7 @@ class Request:
     that computes is a kernel of its own, so that a launch is of one form.  float64: whether all floats are of 64 bits,
     weights and states too, so that rounding hides nothing.  checks_gradients: whether entries say what they
     differentiate, see `lispgpt.language.model.gradient_checks`.
+    quick: whether code is made quickly, and need not be fast.
     more: forms that are evaluated behind the program's, such as those that declare adapters.
     """
 
@@ -63,10 +64,13 @@ class Request:
     float64: bool = False
     checks_gradients: bool = False
     schedules: Sequence[Path] = ()
+    quick: bool = False
     more: str = ""
 
     def wider(self) -> list[Request]:
-        """This and what would do as well: the same for longer prompts, and with the entries that it does without."""
+        """This and what would do as well: the same for longer prompts, with the entries that it does without, and,
+        where code need not be fast, fast."""
         longer = [*(size for size in PROMPTS if size > self.longest), 0] if self.longest else []
         lengths = [self, *(replace(self, longest=size) for size in longer)]
-        return lengths + ([replace(each, unneeded=()) for each in lengths] if self.unneeded else [])
+        found = lengths + ([replace(each, unneeded=()) for each in lengths] if self.unneeded else [])
+        return found + ([replace(each, quick=False) for each in found] if self.quick else [])

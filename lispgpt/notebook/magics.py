@@ -46,6 +46,7 @@ class LispMagics(Magics):  # type: ignore[misc]
     @argument("--as", dest="variable", metavar="NAME", help="The variable that the model is to be in.")
     @argument("--checkpoint", metavar="FILE", help="The model's weights.")
     @argument("--target", default="cpu", help="cpu, cuda, rocm, auto, emulated:gfx1151, …")
+    @argument("--quick", action="store_true", help="Compile in less time, to code that is slower.")
     @cell_magic("lisp")  # type: ignore[misc, arg-type]
     def lisp_cell(self, line: str, cell: str) -> api.Model | None:
         """Evaluate forms, and show the value of each; or, with FILE, make the cell a program in that file and load it.
@@ -55,7 +56,7 @@ class LispMagics(Magics):  # type: ignore[misc]
         """
         given = parse_argstring(self.lisp_cell, line)
         if given.file is None:
-            if given.variable or given.checkpoint:
+            if given.variable or given.checkpoint or given.quick:
                 raise UserError("a model wants a file for its program: %%lisp mine.lisp --as model")
             self._show(f"\n{cell}")  # below the line of the magic, so that lines are numbered as the notebook does
             return None
@@ -66,7 +67,7 @@ class LispMagics(Magics):  # type: ignore[misc]
             raise UserError(f"a program's file ends in .lisp, and this is {path}")
         with replacing(path) as file:
             file.write(cell.encode())
-        model = api.load(path, given.checkpoint, target=given.target)
+        model = api.load(path, given.checkpoint, target=given.target, quick=given.quick)
         if given.variable:
             self._shell.user_ns[given.variable] = model
         return model

@@ -55,7 +55,7 @@ SAMPLE_SEED = 1
 class Machine:
     """Where a run trains: target, where it is not the one that it was begun with; threads of a CPU; a folder that keeps
     what was compiled; how many devices, by which engine of collectives they work together, and whether each keeps only
-    its part of the states.  first_nan: see `Model`."""
+    its part of the states.  first_nan: see `Model`.  quick: see `Request`."""
 
     target: str | None = None
     threads: int | None = None
@@ -64,6 +64,7 @@ class Machine:
     engine: str | None = None
     shares_states: bool = False
     first_nan: bool = False
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Run:
         program, target = Path(facts["program"]), running_target(machine.target or facts["target"])
         if not program.is_file():
             raise UserError(f"there is no file {program}, which the run trains: name the program, where it is")
-        given = {"precision": facts.get("precision", EXACT)}
+        given = {"precision": facts.get("precision", EXACT), "quick": machine.quick}
         request = Request(program, target, facts["settings"], facts["header"], **given)
         found = declared(request)
         training, validation = _sources(facts["data"], folder.path, options)

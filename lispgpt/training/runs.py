@@ -48,6 +48,7 @@ def train(
     shard_optimizer: bool = False,
     patience: float = PATIENCE,
     first_nan: bool = False,
+    quick: bool = False,
     peers: Peers | None = None,
     watcher: Watcher | None = None,
     profile: Callable[[Trainer], None] | None = None,
@@ -75,7 +76,7 @@ def train(
     whether each keeps its part of the optimizer's states alone.  patience: seconds that one waits for the others.
     peers: instead, the processes that somebody else has started for devices.
     first_nan: whether steps run op by op, up to the first that makes a NaN, which is the error at its form; slow, and
-    of one device.
+    of one device.  quick: as for `lispgpt.load`.
     profile: is called with the trainer after the last step.  A run that is interrupted (Ctrl-C) keeps a checkpoint.
     One that goes on takes a program where its own has moved, and options that leave its steps as they are.  UserError
     for whatever does not fit, and where the training diverges.
@@ -108,7 +109,7 @@ def train(
         )
     elif not named(run).is_dir():
         raise UserError(f"there is no run at {run}")
-    machine = Machine(target, threads, folder_for(cache), count, engine, shard_optimizer, first_nan)
+    machine = Machine(target, threads, folder_for(cache), count, engine, shard_optimizer, first_nan, quick)
     told = watcher or _WATCHING[-1]()
     leads = peers is None or peers.place.rank == 0
     if peers is not None:

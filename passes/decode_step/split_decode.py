@@ -61,6 +61,7 @@ class SplitDecode(Pass):
     do.  numbers: of keys, and of values, that a lane has at once.  rows: of a head's keys and values, that lie in a
     block's memory, at most; 0: none do."""
 
+    only_faster = True
     when: str = "modelled"
     runs: int = 16
     clusters: int = 0

@@ -75,6 +75,7 @@ class Choose(Pass):
     """use, copies, parts: as of choose-tiles, for the library's schedules.  small_copies: the same for those of few
     rows of a product, and of attention."""
 
+    only_faster = True
     use: str = "direct skinny matmul attention"
     small_copies: str = "async"
     copies: str = "registers"

@@ -105,6 +105,10 @@ class Target:
         """Capabilities in one line, for listings."""
         raise NotImplementedError
 
+    def quick(self) -> Target:
+        """The same, but for how long making machine code takes, and how fast that is."""
+        return self
+
     def host(self) -> str:
         """What else than the target's name machine code depends on, for manifests and cache keys."""
         return ""

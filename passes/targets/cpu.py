@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -37,7 +37,7 @@ ROUNDING, ROUNDS = Path(__file__).with_name("cpu_rounding.mlir"), "__truncsfbf2"
 class Cpu(Target):
     """chip: "" for the host, else one of host.FEATURES.  registers: vector registers of vector_bytes each.  cores: that
     blocks of a kernel are made for; code runs on any number.  pairs: its instruction for products of bf16.
-    features: what it has of FEATURES."""
+    features: what it has of FEATURES.  optimisation: LLVM's level."""
 
     kind: ClassVar[str] = "cpu"
     pipeline: ClassVar[str] = "cpu"
@@ -48,6 +48,7 @@ class Cpu(Target):
     cores: int = 16
     pairs: Pairs | None = None
     features: frozenset[str] = frozenset()
+    optimisation: int = OPTIMISATION
 
     @property
     def vnni(self) -> bool:
@@ -65,11 +66,11 @@ class Cpu(Target):
 
     def serialize(self, module: ir.Module) -> bytes:
         """A relocatable object, from a module in the LLVM dialect."""
-        return _object(module, self.chip)
+        return _object(module, self.chip, self.optimisation)
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:
         """A shared object: the kernels, and what runs lists of launches of them."""
-        return shared_object([*pieces, _executor(self.chip)])
+        return shared_object([*pieces, _executor(self.chip, self.optimisation)])
 
     def assembly(self, module: ir.Module) -> str:
         """The shared object's disassembly; UserError where no objdump is installed."""
@@ -87,6 +88,9 @@ class Cpu(Target):
             path.write_bytes(shared_object([self.serialize(module)]))
             command = [tool, "-d", "--no-show-raw-insn", *options, str(path)]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def quick(self) -> Cpu:
+        return replace(self, optimisation=0)
 
     def host(self) -> str:
         return "" if self.chip else host.cpu_signature()
@@ -121,16 +125,16 @@ def _nothing() -> None:
 
 
 @cache
-def _executor(chip: str) -> bytes:
+def _executor(chip: str, optimisation: int) -> bytes:
     """The relocatable object of the functions with which threads take blocks of launches, and of what LLVM calls."""
     with new_context():
         module = ir.Module.parse(EXECUTOR.read_text(encoding="utf-8"))
         with ir.Location.unknown():
             module.body.append(ir.Operation.parse(ROUNDING.read_text(encoding="utf-8")))
-        return _object(module, chip)
+        return _object(module, chip, optimisation)
 
 
-def _object(module: ir.Module, chip: str) -> bytes:
+def _object(module: ir.Module, chip: str, optimisation: int = OPTIMISATION) -> bytes:
     """LLVM's for a chip; "" is this machine's own.
 
     A function that names a chip and no features would have this machine's beside the chip's: code for x86-64-v3 with
@@ -148,7 +152,7 @@ def _object(module: ir.Module, chip: str) -> bytes:
         function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
     for function in defined:
         function.attributes["section"] = ir.StringAttr.get(".text")
-    engine = execution_engine.ExecutionEngine(module, opt_level=OPTIMISATION, enable_pic=True)
+    engine = execution_engine.ExecutionEngine(module, opt_level=optimisation, enable_pic=True)
     if all(symbol_of(op) != ROUNDS for op in defined):  # the engine looks for it, and nobody runs what the engine has
         engine.raw_register_runtime(ROUNDS, ctypes.cast(_nothing, ctypes.c_void_p))
     if defined:

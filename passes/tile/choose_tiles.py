@@ -36,6 +36,7 @@ class ChooseTiles(Pass):
     threads start to copy) or "bulk" (boxes, with warpgroup instructions that read them).  parts: bf16 numbers that an
     f32 one is split into."""
 
+    only_faster = True
     use: str = ""
     copies: str = "bulk"
     parts: int = 2

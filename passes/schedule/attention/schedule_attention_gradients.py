@@ -48,6 +48,7 @@ class ScheduleAttentionGradients(Pass):
     least_dot_products.  step: of both in registers for dot products."""
 
     starts_from = (PLACED,)
+    only_faster = True
     subgroups: int = 4
     rows: int = 32
     along: int = 64

@@ -60,6 +60,7 @@ class ScheduleGpuAttention(Pass):
     unroll: positions that a lane has in flight."""
 
     starts_from = (PLACED,)
+    only_faster = True
     subgroups: int = 4
     unroll: int = 4
 

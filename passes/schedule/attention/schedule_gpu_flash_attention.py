@@ -59,6 +59,7 @@ class ScheduleGpuFlashAttention(Pass):
     of CUDA 12.9 and 13.0 lets weights overwrite them.)"""
 
     starts_from = (PLACED,)
+    only_faster = True
     rows: int = 64
     warpgroups: int = 2
     keys: int = 64

@@ -75,6 +75,7 @@ class ScheduleGpuTiledAttention(Pass):
     """
 
     starts_from = (PLACED,)
+    only_faster = True
 
     rows: int = 64
     subgroups: int = 4

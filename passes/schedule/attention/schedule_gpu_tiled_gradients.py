@@ -44,6 +44,7 @@ class ScheduleGpuTiledGradients(Pass):
     """rows: the fewest of what results and sums go along to treat this way.  subgroups: of a block, at most."""
 
     starts_from = (PLACED,)
+    only_faster = True
     rows: int = 32
     subgroups: int = 4
 

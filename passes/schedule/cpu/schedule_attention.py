@@ -57,6 +57,7 @@ class ScheduleAttention(Pass):
     a shorter; products: the most of such parts that are still faster than f32 in vectors."""
 
     starts_from = (PLACED,)
+    only_faster = True
     dot_product_rows: int = 64
     dot_product_queries: int = 256
     dot_product_keys: int = 128

@@ -64,6 +64,7 @@ class ScheduleContractions(Pass):
     about 16 bits, three all.  whole_numbers: whether few rows beside weights in blocks become numbers of 16 bits."""
 
     starts_from = (PLACED,)
+    only_faster = True
     outputs: int = 48
     rows: int = 16
     outer_rows: int = 64

@@ -39,6 +39,7 @@ class ScheduleGpuColumnContractions(Pass):
     staged_bytes: the most of x to keep in shared memory."""
 
     starts_from = (PLACED,)
+    only_faster = True
     rows: int = 4
     threads: int = 256
     loads: int = 4

@@ -49,6 +49,7 @@ class ScheduleGpuContractions(Pass):
     blocks share a core where w has so many rows that subgroups loop over them."""
 
     starts_from = (PLACED,)
+    only_faster = True
     rows: int = 4
     subgroups: int = 8
     chunks: int = 4

@@ -58,6 +58,7 @@ class ScheduleGpuSkinnyProducts(Pass):
     they loop.  ahead: the most vectors of x that a lane is made to load before the first is multiplied."""
 
     starts_from = (PLACED,)
+    only_faster = True
     least_rows: int = 2
     most_rows: int = 16
     parts: int = 2

@@ -41,6 +41,7 @@ class ScheduleGpuRows(Pass):
     beside: the most of one whose row is long, where there are rows enough for several blocks beside each other."""
 
     starts_from = (PLACED,)
+    only_faster = True
     threads: int = 1024
     beside: int = 512
     shared: int = 256

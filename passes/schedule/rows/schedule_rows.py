@@ -36,6 +36,7 @@ class ScheduleRows(Pass):
     """rows_per_block: rows that one block computes, one after another."""
 
     starts_from = (PLACED,)
+    only_faster = True
     rows_per_block: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:

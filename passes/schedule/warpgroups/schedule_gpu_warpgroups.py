@@ -51,6 +51,7 @@ class ScheduleGpuWarpgroups(Pass):
     0: by cost.  shared: whether blocks may share the k of all tiles."""
 
     starts_from = (PLACED,)
+    only_faster = True
     least_rows: int = 16
     rows: int = 0
     outputs: int = 0
