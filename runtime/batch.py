@@ -20,6 +20,7 @@ from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.near_ties import near_rows
 from lispgpt.runtime.own_adapters import tell_adapters
 from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.rows import Rows
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
 
@@ -31,12 +32,14 @@ that has ended are for nothing."""
 class Batch:
     """entry: decodes one position of each of several sequences.  chooses: whether it also chooses tokens as all texts
     want them, which the host does otherwise, by its logits.  intake: takes in short prompts of some of them at once.
-    idle: from which position on each place has nothing to keep, where no text is."""
+    idle: from which position on each place has nothing to keep, where no text is.  apart: seconds between two pieces of
+    a text, whose tokens are one piece where steps take less.  steps: how many there were so far."""
 
     def __init__(self, session: Session, entry: Entry, chooses: bool, intake: Entry | None = None) -> None:
         self.session, self.entry, self.chooses = session, entry, chooses
         self.places: list[Text | None] = [None] * entry.sizes["batch"]
         self.idle = [0] * len(self.places)
+        self.apart, self.steps = 0.0, 0
         self._waiting: deque[Text] = deque()
         self._intake = intake
         self._together, self._longest = (1, 0) if intake is None else (intake.sizes["batch"], intake.sizes["positions"])
@@ -106,11 +109,23 @@ class Batch:
         there = [(place, text) for place, text in enumerate(self.places) if text is not None]
         if not there:
             return
+        rows = Rows(there, self.apart) if self.chooses and all(text.generator.plain for _, text in there) else None
         for choices in self._steps([text for _, text in there]):
-            rows = choices.reshape(len(choices), -1).tolist() if self.chooses else choices
+            self.steps += 1
+            if rows is not None:
+                if rows.add(choices):
+                    if rows.due():
+                        yield from rows.pieces()
+                    continue
+                yield from rows.pieces()
+            chosen = choices.reshape(len(choices), -1).tolist() if self.chooses else choices
             for place, text in self._clear_first(there, choices):
                 if not text.ended and not text.generator.parted:  # the others' rows go on until all stop
-                    yield text, text.take(self._chosen(text.generator, rows[place]))
+                    yield text, text.take(self._chosen(text.generator, chosen[place]))
+            if rows is not None:
+                rows = Rows(there, self.apart)
+        if rows is not None:
+            yield from rows.pieces()
         self.places = [None if text and text.ended else text for text in self.places]
 
     @staticmethod

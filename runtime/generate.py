@@ -104,6 +104,11 @@ class Generator:
         """The entry that chooses tokens as this sequence wants them, on devices that can; "" where the host has to."""
         return choice_of(self.sampler, self.adjustment, self.logprobs)
 
+    @property
+    def plain(self) -> bool:
+        """Whether a token that a device chose clearly is all that the next one takes from the host."""
+        return self.choice in (GREEDY, DRAWN)
+
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
         if not self.tokens:
@@ -213,6 +218,13 @@ class Generator:
             said = float(np.int32(report[-1]).view(np.float32)) if logits is None else log_probability(logits, token)
             self.log_probabilities.append(said)
         return token
+
+    def chose(self, tokens: Sequence[int]) -> None:
+        """Go on with what as many steps on the device chose clearly, one that no token has to be told of."""
+        self.position += len(tokens)
+        if isinstance(self.sampler, Weighted):
+            self.sampler.drawn += len(tokens)
+        self.tokens += tokens
 
     def choose(self, logits: np.ndarray) -> int:
         """The token that follows by a row of logits, f32 [columns]."""

@@ -63,6 +63,11 @@ def near_rows(reports: np.ndarray) -> np.ndarray:
     return np.flatnonzero((reports[:, 2] < CLEAR_BITS) | (reports[:, 1] > 1)) if reports.shape[1] > 2 else np.empty(0)
 
 
+def unclear(reports: np.ndarray) -> bool:
+    """Whether some of reports, i32 [rows 3], may be of a near tie; drawn tokens, i32 [rows], are of none."""
+    return reports.ndim > 1 and bool(((reports[:, 2] < CLEAR_BLOCKS_BITS) | (reports[:, 1] != 1)).any())
+
+
 class NearTies:
     """What decides near ties of a session's sequences, on its states for one sequence.
 

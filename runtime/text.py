@@ -19,7 +19,8 @@ class Continuation:
 
     limit: tokens at most.  tokens: their ids so far.  text: what they say, up to the first of the `stops` in it, which
     may begin and end within tokens.  ended: None, or why it goes on no more: "length", "end" (a token that ends texts)
-    or "stop".  Without a tokenizer a piece of text is a token's id and a space, and nothing ends a text but its length.
+    or "stop".  ends: the tokens that end it.  Without a tokenizer a piece of text is a token's id and a space, and
+    nothing ends a text but its length.
     """
 
     def __init__(self, limit: int, tokenizer: Tokenizer | None, stops: Sequence[str] = ()) -> None:
@@ -29,7 +30,7 @@ class Continuation:
             raise UserError("a text to stop at is empty: every text has that")
         self.limit, self.tokens, self.text = limit, list[int](), ""
         self.ended: str | None = None if limit > 0 else "length"
-        self._ends = tokenizer.ends if tokenizer else frozenset()
+        self.ends = tokenizer.ends if tokenizer else frozenset()
         self._decoder = StreamDecoder(tokenizer) if tokenizer else None
         self._stops, self._held = tuple(stops), ""
 
@@ -38,12 +39,29 @@ class Continuation:
         self.tokens.append(token)
         if len(self.tokens) >= self.limit:
             self.ended = "length"
-        if token in self._ends:
+        if token in self.ends:
             self.ended = "end"
         if self._decoder is None:
             return f"{token} "
         piece = self._before_stops(self._decoder.push(token))
         return piece + self._finish() if self.ended in ("length", "end") else piece
+
+    def take_all(self, tokens: Sequence[int]) -> str:
+        """The text that new tokens complete, up to the one that ends it, behind which none is taken."""
+        if self._decoder is None or self._stops:
+            pieces = []
+            for token in tokens:
+                pieces.append(self.take(token))
+                if self.ended:
+                    break
+            return "".join(pieces)
+        taken = tokens[: self.limit - len(self.tokens)]
+        if not self.ends.isdisjoint(taken):
+            taken = taken[: 1 + next(n for n, token in enumerate(taken) if token in self.ends)]
+        self.tokens += taken[:-1]
+        piece = self._decoder.push_all(taken[:-1])
+        self.text += piece
+        return piece + self.take(taken[-1])
 
     def end(self) -> str:
         """Go on no more, as after a token that ends texts; what was held back."""
@@ -112,6 +130,18 @@ class Text:
         """Go on with a token; the text that it completes."""
         self.generator.take(token)
         return self._continuation.take(token)
+
+    def take_all(self, tokens: Sequence[int]) -> str:
+        """Go on with what several steps on the device chose clearly; the text that these complete."""
+        before = len(self.tokens)
+        piece = self._continuation.take_all(tokens)
+        self.generator.chose(self.tokens[before:])
+        return piece
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end it."""
+        return self._continuation.ends
 
     def end(self) -> str:
         """Go on no more: what was held back of the text."""

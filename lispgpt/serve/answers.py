@@ -40,7 +40,7 @@ class Answers:
 
     def step(self, choice: Choice, heard: Heard) -> list[dict[str, Any]]:
         """What a stream says of a step: nothing of text that is held back, but why it ended in any case."""
-        logprobs = self._logprobs(choice, [heard])
+        logprobs = self._logprobs(choice, heard)
         if not self._chat:
             if not heard.piece and not heard.ended and not logprobs:
                 return []
@@ -79,12 +79,12 @@ class Answers:
         return "chat.completion.chunk" if self._chat else self._kind
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        ended, logprobs = choice.parts[-1].ended, self._logprobs(choice, choice.parts)
+        said, logprobs = choice.said, self._logprobs(choice, choice.said)
+        ended = said.ended
         if not self._chat:
-            said = "".join(part.piece for part in choice.parts)
-            text = self._tokenizer.decode(choice.job.prompt) + said if self._asked.echo else said
+            text = self._tokenizer.decode(choice.job.prompt) + said.piece if self._asked.echo else said.piece
             return {"index": choice.index, "text": text, "logprobs": logprobs, "finish_reason": _reason(ended)}
-        parts = [part for heard in choice.parts for part in self._parts(choice, heard)]
+        parts = self._parts(choice, said)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(t for reasons, t in parts if not reasons)}
         if reasoning := "".join(text for reasons, text in parts if reasons):
             message["reasoning_content"] = reasoning
@@ -110,7 +110,7 @@ class Answers:
     def _calls(self, choice: Choice) -> list[dict[str, Any]]:
         """The calls of an answer that has ended."""
         if self._asked.forced:
-            said = json.loads("".join(part.piece for part in choice.parts) or "{}")
+            said = json.loads(choice.said.piece or "{}")
             choice.called = [(said["name"], said["arguments"])] if "name" in said else []
         return [
             {
@@ -121,12 +121,10 @@ class Answers:
             for name, given in choice.called
         ]
 
-    def _logprobs(self, choice: Choice, parts: Sequence[Heard]) -> dict[str, Any] | None:
+    def _logprobs(self, choice: Choice, heard: Heard) -> dict[str, Any] | None:
         if self._asked.logprobs is None:
             return None
-        tokens = [token for part in parts for token in part.tokens]
-        values = [value for part in parts for value in part.logprobs]
-        tops = [top for part in parts for top in part.tops] or [[] for _ in tokens]
+        tokens, values, tops = heard.tokens, heard.logprobs, heard.tops or [[] for _ in heard.tokens]
         told = list(zip(tokens, values, tops, strict=False))
         if not told:
             return None

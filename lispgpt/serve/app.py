@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lispgpt.api import UserError
+from lispgpt.base.bell import Bell
 from lispgpt.serve import requests
 from lispgpt.serve.answers import Answers
 from lispgpt.serve.choices import choices_of, conversation
@@ -68,14 +69,15 @@ def application(models: Models, key: str | None = None, seconds: float = 600.0, 
 
 class _Server:
     def __init__(self, models: Models, seconds: float) -> None:
-        self._models, self._seconds = models, seconds
+        self._models, self._seconds, self._bell = models, seconds, Bell()
 
     async def generate(self, request: Request, chat: bool) -> Response:
         """Texts for prompts or a conversation, whole or as they come."""
         asked = (requests.chat if chat else requests.completion)(requests.Body(await _body(request)))
         served, asked.adapter = await self._begin(asked.model), self._models.adapter(asked.model)
         try:
-            streams = Streams(served.scheduler, await asyncio.to_thread(choices_of, served, asked, chat))
+            choices = await asyncio.to_thread(choices_of, served, asked, chat)
+            streams = Streams(served.scheduler, choices, self._bell)
             answers = Answers(asked, chat, asked.model or served.name, served.tokenizer)
             streams.submit()
         except BaseException as error:

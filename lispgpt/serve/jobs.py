@@ -18,6 +18,7 @@ class Job:
     prompt: tokens, fewer than the context.  number: among those of the request, whose seeds are one apart.  hear: is
     told of each step (piece, why it ended or None, what failed or None) on the scheduler's thread.  priority: the
     lowest first.  top: how many of the most probable tokens to tell of each.  adapter: of the model's, 0 for none.
+    told: tokens that it heard of.
     """
 
     prompt: list[int]
@@ -33,3 +34,4 @@ class Job:
     steering: Steering | None = None
     intake: Intake | None = None
     cached: int = 0
+    told: int = 0

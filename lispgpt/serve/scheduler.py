@@ -12,17 +12,16 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lispgpt.api import Model, UserError
-from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.batch_states import settle, unsettle
 from lispgpt.runtime.decoding import GREEDY
 from lispgpt.runtime.intake import Intake
+from lispgpt.runtime.places import Places
 from lispgpt.runtime.prefixes import Prefixes
 from lispgpt.runtime.samplers.steering import Steering
-from lispgpt.runtime.text import Text
 from lispgpt.serve.jobs import Job
 
 
@@ -46,24 +45,9 @@ class Counts:
     ended: dict[str, int] = field(default_factory=dict)
 
 
-class _Places(Batch):
-    """The batch, whose steps stop as soon as the scheduler has something else to do."""
-
-    wanted: Callable[[], bool]
-
-    def _enough_places(self) -> bool:
-        return self.wanted()
-
-    def hold(self, positions: Sequence[int]) -> None:
-        """Keep so many positions in each place: what runs there for nobody writes behind them."""
-        self.idle = list(positions)
-
-    def step(self) -> list[tuple[Text, str]]:
-        """A decode step of all texts, or several where nothing else is to be done; each piece, and whose it is."""
-        texts = [text for text in self.places if text is not None]
-        plain = [text.generator.choice == GREEDY and not text.generator.logprobs for text in texts]
-        self.chooses = all(plain)
-        return list(self._decode())
+SECONDS_APART, SECONDS_TOGETHER = 0.005, 0.1
+"""Tokens that come within the first are one piece of their text.  Steps are launched one behind the other for the
+second, and then others may have the device."""
 
 
 class Scheduler:
@@ -77,8 +61,8 @@ class Scheduler:
         self._running: dict[int, Job] = {}
         self._intake: Job | None = None
         entry = model.entry(GREEDY, "servers", batch=places, positions=1)
-        self._batch = _Places(model.session, entry, True)
-        self._batch.wanted = lambda: bool(self._waiting) or self._intake is not None or self._ending
+        self._batch = Places(model.session, entry, self._wanted, SECONDS_APART)
+        self._until, self._gone = 0.0, False
         first = model.text([0], model.options(greedy=True, max_new_tokens=1)).generator
         context = first.context
         self.page = max((size for size in first.chunks if size <= max(16, context // 8)), default=1)
@@ -109,7 +93,7 @@ class Scheduler:
     def cancel(self, sequence: Job) -> None:
         """Have a sequence run no further."""
         with self._wake:
-            sequence.cancelled = True
+            sequence.cancelled = self._gone = True
             self._wake.notify()
 
     def close(self) -> None:
@@ -136,10 +120,17 @@ class Scheduler:
     def _under_way(self) -> list[Job]:
         return [*self._running.values(), *([self._intake] if self._intake else [])]
 
+    def _wanted(self) -> bool:
+        """Whether something else is to be done than steps of the texts that run."""
+        if self._ending or self._gone or self._intake or time.monotonic() > self._until:
+            return True
+        return bool(self._waiting) and any(text is None or text.ended for text in self._batch.places)
+
     def _something(self) -> bool:
         return bool(self._ending or self._waiting or self._running or self._intake)
 
     def _forget_cancelled(self) -> None:
+        self._gone = False
         for place, sequence in list(self._running.items()):
             if sequence.cancelled:
                 self._leave(place, "cancelled")
@@ -203,7 +194,6 @@ class Scheduler:
         """Go on with a prompt's first token, at a place in the batch."""
         text, place = intake.text, self.prefixes.place_for(intake.text.prompt, free, job.adapter)
         piece = self._said(job, text.take(token))
-        self.counts.tokens += 1
         self._running[place] = job
         if text.ended is None:
             session, generator = self.model.session, text.generator
@@ -225,7 +215,9 @@ class Scheduler:
     def _tell(self, place: int, piece: str) -> None:
         sequence = self._running[place]
         assert sequence.text is not None
-        ended = sequence.text.ended
+        ended, count = sequence.text.ended, len(sequence.text.tokens)
+        self.counts.tokens += count - sequence.told
+        sequence.told = count
         if ended is not None:
             self._leave(place, ended)
         sequence.hear(piece, ended, None)
@@ -233,26 +225,25 @@ class Scheduler:
     def _step(self) -> None:
         if not self._running:
             return
-        started = time.monotonic()
+        started, before = time.monotonic(), self._batch.steps
         with self.model.session.alone():
             self._take_in_again()
+            self._until = started + SECONDS_TOGETHER
             self._draft()
-            self._batch.hold(self.prefixes.lengths)
-            pieces = self._batch.step() if self._running else []
-        self.counts.steps += 1
+            self._batch.idle = self.prefixes.lengths
+            places = {id(sequence.text): place for place, sequence in self._running.items()}
+            for text, piece in self._batch.step() if self._running else ():
+                place = places[id(text)]
+                self._tell(place, self._said(self._running[place], piece))
+        self.counts.steps += self._batch.steps - before
         self.counts.step_seconds += time.monotonic() - started
-        self.counts.tokens += len(pieces)
-        places = {id(sequence.text): place for place, sequence in self._running.items()}
-        for text, piece in pieces:
-            place = places[id(text)]
-            self._tell(place, self._said(self._running[place], piece))
 
     def _draft(self) -> None:
         """Have a text that runs by itself go on by drafts, on the states for one sequence, until another comes.
 
         Only of greedy texts: of those every way of running gives the same tokens.
         """
-        if len(self._running) != 1 or self._batch.wanted():
+        if len(self._running) != 1 or self._wanted():
             return
         (place, job), session = next(iter(self._running.items())), self.model.session
         text, batch = job.text, self._batch.entry
@@ -261,13 +252,12 @@ class Scheduler:
         if generator.drafts is None or generator.position + 1 >= generator.limit:
             return
         unsettle(session, generator.single, batch, place, generator.position)
-        session.holder = generator
-        while text.ended is None and not self._batch.wanted() and not job.cancelled:
+        session.holder, self._until = generator, time.monotonic() + SECONDS_TOGETHER
+        while text.ended is None and not self._wanted() and not job.cancelled:
             if (room := generator.limit - generator.position) < 2:
                 break
             for token in generator.checked(min(room, text.room)):
                 self._tell(place, self._said(job, text.take(token)))
-                self.counts.tokens += 1
                 if text.ended is not None:
                     break
             self.counts.steps += 1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from lispgpt.api import UserError
+from lispgpt.base.bell import Bell
 from lispgpt.chat.reasoning import Answer
 from lispgpt.chat.tool_calls import Call, ToolAnswer
 from lispgpt.serve.requests import Asked, BadRequest
@@ -17,16 +18,22 @@ from lispgpt.serve.scheduler import Busy, Job, Scheduler
 
 @dataclass
 class Heard:
-    """A step of one choice: the piece of text, its tokens with their log-probabilities and the most probable ones
-    instead, why it ended, what failed."""
+    """What one choice said since it was asked: the text, its tokens with their log-probabilities and the most probable
+    ones instead, why it ended, what failed."""
 
-    index: int
-    piece: str
-    tokens: Sequence[int]
-    logprobs: Sequence[float]
-    tops: Sequence[list[tuple[int, float]]]
-    ended: str | None
-    error: Exception | None
+    piece: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    tops: list[list[tuple[int, float]]] = field(default_factory=list)
+    ended: str | None = None
+    error: Exception | None = None
+
+    def add(self, more: Heard) -> None:
+        """Say what came next, too."""
+        self.piece, self.ended, self.error = self.piece + more.piece, more.ended, more.error
+        self.tokens += more.tokens
+        self.logprobs += more.logprobs
+        self.tops += more.tops
 
 
 @dataclass
@@ -38,16 +45,17 @@ class Choice:
     answer: Answer | None = None
     tools: ToolAnswer | None = None
     sent: int = 0
-    parts: list[Heard] = field(default_factory=list)
+    said: Heard = field(default_factory=Heard)
     called: list[Call] = field(default_factory=list)
 
 
 class Streams:
     """The choices of a request under way."""
 
-    def __init__(self, scheduler: Scheduler, choices: Sequence[Choice]) -> None:
-        self.choices, self._scheduler = choices, scheduler
-        self._heard: asyncio.Queue[Heard] = asyncio.Queue()
+    def __init__(self, scheduler: Scheduler, choices: Sequence[Choice], bell: Bell) -> None:
+        self.choices, self._scheduler, self._bell = choices, scheduler, bell
+        self._heard: dict[int, Heard] = {}
+        self._some = asyncio.Event()
 
     def submit(self) -> None:
         """Have them run; BadRequest (429) where too many wait."""
@@ -66,30 +74,35 @@ class Streams:
             logprobs = [] if text is None or not job.options.logprobs else text.logprobs[start:]
             tops = [] if job.steering is None else job.steering.tops[start : start + len(tokens)]
             choice.sent += len(tokens)
-            heard = Heard(choice.index, piece, tokens, logprobs, tops, ended, error)
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._heard.put_nowait, heard)
+            heard = Heard(piece, tokens, logprobs, tops, ended, error)
+            self._bell.ring(loop, partial(self._put, choice.index, heard))
 
         return hear
 
+    def _put(self, index: int, heard: Heard) -> None:
+        """Keep what a choice said; all that it says until it is asked is one."""
+        self._heard.setdefault(index, Heard()).add(heard)
+        self._some.set()
+
     async def __aiter__(self) -> AsyncIterator[tuple[Choice, Heard]]:
-        """Each step as it comes, until all have ended; BadRequest for what failed."""
+        """What choices say as it comes, until all have ended; BadRequest for what failed."""
         left = len(self.choices)
         while left:
-            heard = await self._heard.get()
-            if heard.error is not None:
-                raise failure(heard.error)
-            if heard.ended == "cancelled":
-                raise BadRequest("the server is ending, or the request took too long", status=503)
-            left -= heard.ended is not None
-            choice = self.choices[heard.index]
-            choice.parts.append(heard)
-            yield choice, heard
+            await self._some.wait()
+            self._some.clear()
+            found, self._heard = self._heard, {}
+            for index, heard in found.items():
+                if heard.error is not None:
+                    raise failure(heard.error)
+                if heard.ended == "cancelled":
+                    raise BadRequest("the server is ending, or the request took too long", status=503)
+                left -= heard.ended is not None
+                self.choices[index].said.add(heard)
+                yield self.choices[index], heard
 
     async def all(self) -> None:
         """Hear them to their ends."""
-        async for _ in self:
-            continue
+        _ = [heard async for heard in self]
 
     def cancel(self) -> None:
         for choice in self.choices:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.tokenizers.pieces import MOST_AT_ONCE, pieces_of
@@ -105,6 +106,10 @@ class StreamDecoder:
     def push(self, token: int) -> str:
         """The characters that this token completes; bytes that no character can begin with become U+FFFD."""
         return self._decoder.decode(self._tokenizer.decode_bytes(token))
+
+    def push_all(self, tokens: Sequence[int]) -> str:
+        """What `push` gives of each token, together."""
+        return self._decoder.decode(b"".join(map(self._tokenizer.decode_bytes, tokens)))
 
     def finish(self) -> str:
         """U+FFFD if the last character was left incomplete."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from recorded_adapters import small_adapter, wide_adapter
 from serve.conftest import AUSTEN, PLACES
 
 import lispgpt
+from lispgpt.runtime import batch, near_ties
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.session import Session
 from lispgpt.serve.jobs import Job
 from lispgpt.serve.scheduler import Busy, Scheduler
 
@@ -178,6 +183,86 @@ def test_tokens_with_a_draft_model_are_those_without(drafted: lispgpt.Model, mod
 def test_tokens_of_a_thousand_requests_with_a_draft_model(drafted: lispgpt.Model, model: lispgpt.Model) -> None:
     """Run it after a change of lispgpt/serve/ or of drafts."""
     check_drafted(drafted, model, 250)
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Have the batch's steps go on by themselves, as GPUs' do: four are launched ahead of what is read.  Seconds that
+    each takes may be put in."""
+    seconds = [0.0]
+
+    def repeat(
+        self: Session, entry: Entry, result: str, count: int, most: int = 4, more: Callable[[], bool] = lambda: True
+    ) -> Iterator[np.ndarray]:
+        inputs, waiting = {name: self.read(place) for name, place in entry.inputs.items()}, deque[np.ndarray]()
+        for number in range(count):
+            while len(waiting) < most and number + len(waiting) < count and more():
+                self.start(entry, inputs)
+                waiting.append(self.result(entry, result).copy())
+                inputs |= {"tokens": waiting[-1][:, :1], "positions": inputs["positions"] + 1}
+            if not waiting:
+                return
+            time.sleep(seconds[0])
+            yield waiting.popleft()
+
+    monkeypatch.setattr(batch, "runs_on", lambda entry: entry.sizes["batch"] > 1)
+    monkeypatch.setattr(Session, "repeat", repeat)
+    return seconds
+
+
+def test_tokens_that_are_launched_ahead_are_those_of_the_request_alone(
+    model: lispgpt.Model, ahead: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy texts, which devices run by themselves; some end at a word, by a token, or by one that is not clear."""
+    assert model.tokenizer is not None
+    random, ends = seeded.rng(), model.tokenizer.ends
+    monkeypatch.setattr(type(model.tokenizer), "ends", ends | set(random.integers(0, 4095, 60).tolist()))
+    monkeypatch.setattr(near_ties, "CLEAR_BLOCKS_BITS", int(np.float32(0.01).view(np.int32)))  # some of the steps
+    requests: list[Request] = []
+    for prompt, options, *_ in random_requests(random, 20):
+        stop = {"stop": (" the", "and")} if random.random() < 0.3 else {}
+        requests.append((prompt, {"max_new_tokens": options["max_new_tokens"], "greedy": True, **stop}, 0, 0))
+    scheduler = Scheduler(model, PLACES, len(requests))
+    try:
+        together = Heard(scheduler)
+        together.submit(requests)
+        gone = set(random.choice(len(requests), 3, replace=False).tolist())
+        for number in gone:
+            scheduler.cancel(together.jobs[number])
+        together.wait(len(requests) - len(gone - set(together.said)))
+    finally:
+        scheduler.close()
+    assert not [said[2] for said in together.said.values() if said[2]]
+    assert {said[1] for said in together.said.values()} & {"end", "stop"}
+    for number, (prompt, options, *_) in enumerate(requests):
+        if number in together.said and together.said[number][1] != "cancelled":
+            text = model.generate(prompt, **options)
+            pieces = "".join(text)
+            assert together.said[number][:2] == (text.tokens, text.ended), number
+            assert text.ended == "end" or together.pieces[number] == pieces
+
+
+def test_a_text_is_told_as_it_is_made_and_ends_when_it_is_cancelled(model: lispgpt.Model, ahead: list[float]) -> None:
+    ahead[0] = 0.004
+    scheduler, heard, times = Scheduler(model, PLACES, 1), list[str](), list[float]()
+    try:
+
+        def hear(piece: str, ended: str | None, error: Exception | None) -> None:
+            heard.append(piece)
+            times.append(time.monotonic())
+
+        job = Job([1, 2, 3], model.options(greedy=True, max_new_tokens=250, stop=()), hear)
+        scheduler.submit([job])
+        until = time.monotonic() + 30
+        while len(heard) < 8 and time.monotonic() < until:
+            time.sleep(0.001)
+        scheduler.cancel(job)
+        while scheduler.running and time.monotonic() < until:
+            time.sleep(0.001)
+        assert job.text is not None and job.text.ended is None and 8 <= len(job.text.tokens) < 200
+        assert times[7] - times[0] > 0.02
+    finally:
+        scheduler.close()
 
 
 def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
