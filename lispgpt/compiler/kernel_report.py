@@ -63,7 +63,8 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
     microseconds that these take at the rates of the part that the first line names.  Kernels that run generic, or in
     order by one thread, have a line that says why, and those that are written by tiles one that names the schedule.
-    Products have one with all of their schedules, by modelled times, the least of which is taken.
+    Products have one with all of their schedules, by modelled times, the least of which is taken where launches of the
+    chip have been timed; the user's own, which are tried first, stand first.
     """
     facts, rates = kernel_facts(assembly), artifact.rates
     launches: dict[str, tuple[Launch, Entry]] = {}
@@ -96,17 +97,28 @@ def _general_lines(artifact: Artifact) -> list[str]:
         if "tiles" in facts:
             lines.append(f"{name} is written by the schedule {facts['tiles']}")
         if "offers" in facts:
-            said = "; ".join(_offer(offer, facts.get("chosen")) for offer in facts["offers"])
-            lines.append(f"{name} could be by: {said}")
+            lines.append(f"{name} could be by: {_offers(facts)}")
     return lines
 
 
-def _offer(offer: Mapping[str, Any], chosen: str | None) -> str:
-    """A schedule, and the modelled time or why it leaves the kernel."""
-    name = offer["schedule"]
-    if "us" not in offer:
-        return f"{name} leaves it ({offer['refused']})"
-    return f"{name} {offer['us']:.1f} us{' (taken)' if name == chosen else ''}"
+def _offers(facts: Mapping[str, Any]) -> str:
+    """Schedules, and the modelled time of each or why it leaves the kernel."""
+    offers, written = facts["offers"], facts.get("tiles")
+    takes = [offer for offer in offers if "refused" not in offer]
+    own = any("own" in offer for offer in takes)
+    taken = None if own else facts.get("chosen", written)
+    said = [_offer(offer, taken) for offer in offers]
+    if not own and "chosen" not in facts and takes:
+        said.append("no launch of this chip has been timed, so that the first in the pipeline's order takes it")
+    return "; ".join(said)
+
+
+def _offer(offer: Mapping[str, Any], taken: str | None) -> str:
+    name, own = offer["schedule"], "own" in offer
+    if "refused" in offer:
+        return f"{name}{' (yours)' if own else ''} leaves it: {offer['refused']}"
+    time = f" {offer['us']:.1f} us" if "us" in offer else ""
+    return f"{name}{time}{' (yours, tried first)' if own else ' (taken)' if name == taken else ''}"
 
 
 def _justify(cell: str, width: int, column: int) -> str:

@@ -14,7 +14,7 @@ from lispgpt.base.observer import Observer
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.values import Closure
 from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
-from lispgpt.language.reader.forms import show
+from lispgpt.language.reader.forms import Form, List, head_name, show
 from lispgpt.language.schedules import KERNELS, read_schedules
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.tensor_map import strided
@@ -29,6 +29,9 @@ from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
 from lispgpt.passes.tile.row_reductions import row_reductions
 from lispgpt.passes.tile.types import OPERANDS, SUBGROUP, WARPGROUP, RegisterTile, SharedTile
+
+MOST_OF_A_CLAUSE = 120
+"""Characters of a clause that are shown."""
 
 CHOOSES, COMPARES = "choose-tiles", "choose"
 """The passes that are given schedules."""
@@ -71,14 +74,30 @@ def _read(path: Path, target: Target) -> list[Schedule]:
 def _schedule(form: ScheduleForm) -> Schedule:
     evaluator = form.evaluator
 
-    def takes(builder: Builder) -> str | None:
+    def holds(builder: Builder, asks: Form) -> bool:
         with ir.InsertionPoint(evaluator.builder.module.body), ir.Location.unknown():
-            answer = call(evaluator, form.takes, builder)
+            answer = call(evaluator, replace(form.takes, body=(asks,)), builder)
         if not isinstance(answer, bool):
             evaluator.site.fail("`:takes` is true or false", form.asks)
-        return None if answer else f"it takes kernels of which {show(form.asks)}"
+        return answer
+
+    def takes(builder: Builder) -> str | None:
+        if holds(builder, form.asks):
+            return None
+        return f"{show(_first_false(form.asks, partial(holds, builder)), MOST_OF_A_CLAUSE)} is false"
 
     return Schedule(form.name, takes, partial(call, evaluator, form.body), form.of)
+
+
+def _first_false(asks: Form, holds: Callable[[Form], bool], around: Callable[[Form], Form] = lambda form: form) -> Form:
+    """Of a condition that is false, the clause that makes it so.  around: puts a clause among the names that it has."""
+    items = asks.items if isinstance(asks, List) else ()
+    if head_name(asks) == "and":
+        false = next((one for one in items[1:] if not holds(around(one))), None)
+        return asks if false is None else _first_false(false, holds, around)
+    if head_name(asks) == "let" and len(items) == 3:
+        return _first_false(items[-1], holds, lambda form: around(List(asks.span, (*items[:2], form))))
+    return asks
 
 
 def _is_number(value: Any) -> bool:

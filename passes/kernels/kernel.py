@@ -29,13 +29,15 @@ from lispgpt.passes.targets import Target
 
 
 @contextmanager
-def refusable(kernel: ir.Operation) -> Iterator[None]:
-    """Within it a schedule may raise Refused: what it has emitted is dropped, and the kernel keeps the reason."""
+def refusable(kernel: ir.Operation) -> Iterator[list[str]]:
+    """Within it a schedule may raise Refused: what it has emitted is dropped, and the kernel keeps the reason, which is
+    behind it in the list, too."""
     body = kernel.regions[0].blocks[0]
-    old = set(operations(body))
+    old, reasons = set(operations(body)), list[str]()
     try:
-        yield
+        yield reasons
     except Refused as refused:
+        reasons.append(str(refused))
         for op in reversed(operations(body)):
             if op not in old:
                 op.erase()

@@ -23,6 +23,7 @@
     (pass place-hand-kernels)
     (pass split-decode))              ; {:when "always"} or "never" instead of by modelled cost
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
+    (pass choose {:takes false})      ; what the library's would take, where there are yours beside them
     (pass choose-tiles)               ; kernels as tile programs: by `--schedules`
     (pass lower-tiles)
     (pass schedule-generic {:kind "elementwise"})

@@ -33,6 +33,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.ir.tensor_maps import map_facts
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.offers import OFFERS, Offer, offers_of
 from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.model.make_weights import MAKES
@@ -128,8 +129,8 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
         facts["permission"] = ir.StringAttr(kernel.attributes["permission"]).value
     if "schedule" in kernel.attributes:
         facts |= {"schedule": ir.StringAttr(kernel.attributes["schedule"]).value, "refused": refusals(kernel)}
-    if "offers" in kernel.attributes:
-        facts["offers"] = [_offer(one) for one in kernel.attributes["offers"]]
+    if OFFERS in kernel.attributes:
+        facts["offers"] = list(map(_offer, offers_of(kernel)))
     if "chosen" in kernel.attributes:
         facts["chosen"] = ir.StringAttr(kernel.attributes["chosen"]).value
     if "tiles" in kernel.attributes:
@@ -137,13 +138,13 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
     return facts
 
 
-def _offer(offer: ir.DictAttr) -> dict[str, Any]:
-    """{schedule, us} of one that would take it, with the time that it should need; {schedule, refused} of another."""
-    known = {one.name: one.attr for one in offer}
-    found: dict[str, Any] = {"schedule": ir.StringAttr(known["schedule"]).value}
-    if "nanoseconds" in known:
-        return {**found, "us": ir.IntegerAttr(known["nanoseconds"]).value / 1000}
-    return {**found, "refused": ir.StringAttr(known["refused"]).value}
+def _offer(offer: Offer) -> dict[str, Any]:
+    """{schedule, us} of one that would take it, with the time that it should need, if that is known; {schedule,
+    refused} of another; with `own` where it is the user's."""
+    found: dict[str, Any] = {"schedule": offer.schedule} | ({"own": True} if offer.own else {})
+    if offer.refused:
+        return {**found, "refused": offer.refused}
+    return found if offer.seconds is None else {**found, "us": round(1e9 * offer.seconds) / 1000}
 
 
 def _uses_matrices(kernel: ir.Operation) -> bool:

@@ -26,8 +26,9 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.kernel import refusable
+from lispgpt.passes.kernels.offers import Offer, has_left, note_offers
 from lispgpt.passes.kernels.products import CHOSEN, unscheduled_products
-from lispgpt.passes.kernels.refusal import Refused, refusals
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.library import NO_SCHEDULES, Library
 from lispgpt.passes.schedule.attention.schedule_gpu_flash_attention import ScheduleGpuFlashAttention
 from lispgpt.passes.schedule.attention.schedule_gpu_tiled_attention import ScheduleGpuTiledAttention
@@ -39,10 +40,6 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder, Launch
 from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
 from lispgpt.passes.tile.lower.lower_tiles import withdraw
-
-OFFERS = "offers"
-"""A kernel's attribute: for each schedule {schedule, nanoseconds} or {schedule, refused}."""
-
 
 OTHERS = (
     ScheduleGpuSkinnyProducts(),
@@ -57,32 +54,20 @@ OF_ATTENTION = (ScheduleGpuFlashAttention(), ScheduleGpuTiledAttention())
 
 
 @dataclass(frozen=True)
-class Offer:
-    """schedule: its name.  seconds: that it should take; None: it leaves the kernel, and `refused` says why."""
-
-    schedule: str
-    seconds: float | None = None
-    refused: str = ""
-
-    def facts(self) -> dict[str, int | str]:
-        if self.seconds is None:
-            return {"schedule": self.schedule, "refused": self.refused}
-        return {"schedule": self.schedule, "nanoseconds": round(1e9 * self.seconds)}
-
-
-@dataclass(frozen=True)
 class Choose(Pass):
     """use, copies, parts: as of choose-tiles, for the library's schedules.  small_copies: the same for those of few
-    rows of a product, and of attention."""
+    rows of a product, and of attention.  takes: whether schedules are chosen; if not, only what they say is noted, for
+    the report, of kernels that the user's own schedules are asked for first."""
 
     only_faster = True
     use: str = "direct skinny matmul attention"
     small_copies: str = "async"
     copies: str = "registers"
     parts: int = 2
+    takes: bool = True
 
     def run(self, module: ir.Module, target: Gpu, library: Library = NO_SCHEDULES) -> None:
-        if target.rates is None:
+        if target.rates is None or not (self.takes or library.own):
             return
         for kernel, product in unscheduled_products(module, is_made):
             offers = self._tiles(kernel, Builder(product, target, self.parts), library)
@@ -92,36 +77,33 @@ class Choose(Pass):
             offers = self._tiles(kernel, builder, library)
             self._take(kernel, [*offers, *_others(OF_ATTENTION, kernel, attention, target)], target)
 
-    @staticmethod
-    def _take(kernel: ir.Operation, offers: list[Offer], target: Gpu) -> None:
-        kernel.attributes[OFFERS] = ir.ArrayAttr.get([attribute(offer.facts()) for offer in offers])
+    def _take(self, kernel: ir.Operation, offers: list[Offer], target: Gpu) -> None:
+        note_offers(kernel, offers)
         taken = [offer for offer in offers if offer.seconds is not None]
-        if taken and target.launch_seconds:
+        if taken and target.launch_seconds and self.takes:
             best = min(taken, key=lambda offer: offer.seconds or 0.0)
             kernel.attributes[CHOSEN] = attribute(best.schedule)
 
     def _tiles(self, kernel: ir.Operation, builder: Builder, library: Library) -> Iterator[Offer]:
         by_name = {schedule.name: schedule for schedule in library.common}
-        earlier, target = refusals(kernel), builder.target
+        target = builder.target
         for name in self.use.split() if target.matrix is not None else ():
             schedule, copies = by_name[name], self.small_copies if name in ("skinny", "attention") else self.copies
             if schedule.of != builder.of:
                 continue
             builder = replace(builder, most=copies, launch=Launch())
-            why_not = schedule.takes(builder)
-            if why_not is None and name in earlier:
-                why_not = "its program could not be lowered"
+            why_not = has_left(kernel, name, own=False) or schedule.takes(builder)
             if why_not is not None:
                 yield Offer(name, refused=why_not)
                 continue
             before = set(operations(kernel.regions[0].blocks[0]))
-            with refusable(kernel):
+            with refusable(kernel) as left:
                 with ir.InsertionPoint(operations(kernel.regions[0].blocks[0])[-1]), kernel.location:
                     schedule.write(builder)
                 program = [op for op in operations(kernel.regions[0].blocks[0]) if op not in before]
                 time = builder.seconds_of(program)
                 withdraw(program)
-                yield Offer(name, time)
+            yield Offer(name, refused=left[0]) if left else Offer(name, time)
 
 
 def _others(schedules: Sequence[Any], *kernel: Any) -> Iterator[Offer]:

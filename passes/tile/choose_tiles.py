@@ -20,6 +20,7 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.kernel import refusable
+from lispgpt.passes.kernels.offers import Offer, has_left, note_offers
 from lispgpt.passes.kernels.products import is_for, unscheduled_products
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
@@ -45,12 +46,15 @@ class ChooseTiles(Pass):
         if self.copies not in COPIES:
             raise UserError(f"copies are one of {', '.join(COPIES)}, not {self.copies!r}")
         schedules = [*library.own, *self._used(library)]
-        if not schedules or target.matrix is None:
+        if not schedules or (target.matrix is None and not library.own):
             return
         for kernel, builder in self._kernels(module, target, {schedule.of for schedule in schedules}):
-            for schedule in schedules:
-                known = schedule in library.own or is_for(kernel, schedule.name)
-                if schedule.of == builder.of and known and self._write(schedule, kernel, builder):
+            offered = [schedule for schedule in library.own if schedule.of == builder.of]
+            if any(self._offer(schedule, kernel, builder) for schedule in offered):
+                continue
+            for schedule in self._used(library) if target.matrix is not None else ():
+                known = is_for(kernel, schedule.name)
+                if schedule.of == builder.of and known and self._write(schedule, kernel, builder) is None:
                     break
 
     def _kernels(self, module: ir.Module, target: Gpu, kinds: set[str]) -> Iterator[tuple[ir.Operation, Builder]]:
@@ -67,15 +71,31 @@ class ChooseTiles(Pass):
                 raise UserError(f"there is no schedule {name!r} (there are: {', '.join(by_name) or 'none'})")
         return [by_name[name] for name in self.use.split()]
 
+    def _offer(self, schedule: Schedule, kernel: ir.Operation, builder: Builder) -> bool:
+        """Whether a schedule of the user's takes a kernel, which it is asked once; what it says is kept for reports."""
+        if has_left(kernel, schedule.name, own=True):
+            return False
+        before = set(operations(kernel.regions[0].blocks[0]))
+        if builder.target.matrix is None:
+            why_not: str | None = f"{builder.target} has no matrix instructions"
+        else:
+            why_not = self._write(schedule, kernel, builder)
+        seconds = None
+        if why_not is None:
+            seconds = builder.seconds_of([op for op in operations(kernel.regions[0].blocks[0]) if op not in before])
+        note_offers(kernel, [Offer(schedule.name, seconds, why_not or "", own=True)])
+        return why_not is None
+
     @staticmethod
-    def _write(schedule: Schedule, kernel: ir.Operation, builder: Builder) -> bool:
+    def _write(schedule: Schedule, kernel: ir.Operation, builder: Builder) -> str | None:
+        """Why a schedule leaves a kernel; None: it has written its program."""
         why_not = schedule.takes(builder)
         if why_not is not None:
             note_refusal(kernel, f"{schedule.name}: {why_not}")
-            return False
-        with refusable(kernel):
+            return why_not
+        with refusable(kernel) as left:
             with ir.InsertionPoint(operations(kernel.regions[0].blocks[0])[-1]), kernel.location:
                 schedule.write(builder)
             kernel.attributes["tiles"] = attribute(schedule.name)
             kernel.attributes["tile"] = attribute(vars(builder.launch))
-        return "tile" in kernel.attributes
+        return left[0] if left else None

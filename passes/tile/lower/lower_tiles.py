@@ -14,7 +14,9 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, kernel_functions, nested_operations, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.offers import Offer, note_offers, offers_of
 from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.lower.lowering import Lowering
@@ -41,15 +43,31 @@ def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
         (contraction,) = [op for op in ops if op.name == "linalg.contract"]
         product = Product(contraction, layout)
     lowering = Lowering(kernel, product, constants, target)
-    threads = ir.IntegerAttr(facts["threads"]).value
-    if reschedule(kernel, integers(facts["grid"]), [threads], target, lowering.emit):
+    threads, left = ir.IntegerAttr(facts["threads"]).value, list[str]()
+
+    def emit() -> None:
+        try:
+            lowering.emit()
+        except Refused as refused:
+            left.append(str(refused))
+            raise
+
+    if reschedule(kernel, integers(facts["grid"]), [threads], target, emit):
         lowering.tiles.record(kernel)
         if residency := ir.IntegerAttr(facts["residency"]).value:
             target.set_residency(kernel, residency)
     else:
         withdraw(ops)
+        _leave(kernel, left[0])
         del kernel.attributes["tiles"]
     del kernel.attributes[PROGRAM]
+
+
+def _leave(kernel: ir.Operation, reason: str) -> None:
+    """Have the schedule that has written the program say so, which is not asked again."""
+    name = ir.StringAttr(kernel.attributes["tiles"]).value
+    own = any(one.own and one.schedule == name for one in offers_of(kernel))
+    note_offers(kernel, [Offer(name, refused=reason, own=own)])
 
 
 def withdraw(ops: list[ir.Operation]) -> None:

@@ -84,7 +84,8 @@ class BlockTiles:
             self.shares_sums = True
             wanted = max(self.nbytes, self._sums_bytes()) + self._own()
         if not fits(self.target, wanted + beside, swizzled):
-            raise Refused(f"its tiles take {wanted} bytes of shared memory, for which a block has no room")
+            room = self.target.dynamic_shared_bytes or self.target.shared_bytes
+            raise Refused(f"its tiles want {wanted + beside} bytes of shared memory, of which a block has {room}")
         self.block = BlockMemory(self.target, wanted, aligned=swizzled)
         offset = 0
         for value, tile in self.tiles:
