@@ -106,6 +106,21 @@ PROGRAMS: dict[str, tuple[Size, Size]] = {
             {"seen": (256, 64), "action": text(16, 256), "before": (256,), "advantage": (256,), "returns": (256,)},
         ),
     ),
+    "rwkv7": (
+        Size({"heads": 2}, {"x": (6, 3, 4), "labels": text(5, 3)}),
+        Size({"inputs": 64, "heads": 4, "width": 128}, {"x": (64, 8, 64), "labels": text(5, 8)}),
+    ),
+    "solver": (
+        Size({}, {"x": (5, 4), "wanted": (5, 4)}),
+        Size({"inputs": 64, "width": 256, "steps": 16}, {"x": (128, 64), "wanted": (128, 64)}),
+    ),
+    "mixture": (
+        Size({}, {"x": (12, 6), "labels": text(5, 12)}),
+        Size(
+            {"inputs": 128, "width": 256, "experts": 8, "capacity": 80},
+            {"x": (512, 128), "labels": text(5, 512)},
+        ),
+    ),
 }
 
 

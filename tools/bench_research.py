@@ -24,7 +24,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from recorded_research import PROGRAMS, RECORDED, Size, drawn_weights, path_of  # noqa: E402
+from recorded_research import PROGRAMS, RECORDED, Size, drawn_weights, path_of, recorded  # noqa: E402
 
 import lispgpt  # noqa: E402
 
@@ -93,7 +93,7 @@ def main() -> None:
     torch = Torch(asked.torch)
     names = asked.names or list(PROGRAMS)
     if asked.record:
-        made = {}
+        made = recorded()
         for name in names:
             made[name] = compared(name, PROGRAMS[name][0], torch, "float64", False)
             print(name, made[name]["loss"], flush=True)

@@ -144,8 +144,52 @@ def ppo(w: W, i: W, sizes: dict[str, int]) -> Tensor:
     return 0.5 * F.mse_loss(value, i["returns"]) - gain - 0.01 * spread
 
 
+def rwkv7(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    length, n, _ = i["x"].shape
+    told = F.linear(i["x"], w["x-w"], w["x-b"]).unflatten(-1, (6, sizes["heads"], -1))
+    r, k, v, decay, share, key = told.unbind(2)
+    decay, share = (-math.exp(-0.5) * decay.sigmoid()).exp(), share.sigmoid()
+    key = key * (key.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+    state, said = told.new_zeros(n, sizes["heads"], r.shape[-1], r.shape[-1]), []
+    for t in range(length):
+        gone = (state @ key[t][..., None]) * (share[t] * key[t])[..., None, :]
+        state = state * decay[t][..., None, :] - gone + v[t][..., None] * k[t][..., None, :]
+        said.append((state @ r[t][..., None])[..., 0].flatten(1))
+    mean = torch.stack(said).mean(0)
+    return F.cross_entropy(
+        F.linear(F.layer_norm(mean, mean.shape[-1:], w["norm-w"], w["norm-b"]), w["head-w"]), i["labels"]
+    )
+
+
+def solver(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    def slope(y: Tensor) -> Tensor:
+        return F.linear(F.linear(y, w["up-w"], w["up-b"]).tanh(), w["down-w"], w["down-b"]) - 0.1 * y
+
+    y, dt = i["x"], 1.5 / sizes["steps"]
+    for _ in range(sizes["steps"]):
+        one = slope(y)
+        two = slope(y + 0.5 * dt * one)
+        three = slope(y + 0.5 * dt * two)
+        y = y + dt / 6 * (one + slope(y + dt * three) + 2 * (two + three))
+    return F.mse_loss(y, i["wanted"])
+
+
+def mixture(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    experts, capacity, x = sizes["experts"], sizes["capacity"], i["x"]
+    likely = F.linear(x, w["router"]).softmax(-1)
+    chosen = F.one_hot(likely.argmax(-1), experts).to(x.dtype)
+    place = (chosen * (chosen.cumsum(0) - 1)).sum(-1).long()
+    taken = chosen * (place < capacity)[:, None]
+    slots = taken[:, :, None] * F.one_hot(place.clamp(max=capacity - 1), capacity).to(x.dtype)[:, None]
+    given = torch.einsum("iec,id->ecd", slots, x)
+    made = torch.einsum("ech,edh->ecd", torch.einsum("ecd,ehd->ech", given, w["up-w"]).relu(), w["down-w"])
+    out = torch.einsum("iec,ecd->id", slots, made) * likely.max(-1, keepdim=True).values
+    spreads = experts * (chosen.mean(0) * likely.mean(0)).sum()
+    return F.cross_entropy(F.linear(x + out, w["head-w"]), i["labels"]) + 0.01 * spreads
+
+
 LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
-    each.__name__: each for each in (bert, vit, resnet, unet, lstm, translate, preference, ppo)
+    each.__name__: each for each in (bert, vit, resnet, unet, lstm, translate, preference, ppo, rwkv7, solver, mixture)
 }
 
 

@@ -28,6 +28,8 @@ ROWS, COLUMNS = 2, 3
 Arrays = dict[str, np.ndarray]
 Value = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """Of the state, what a step reads, and the matrix."""
+CHAOTIC = 2e-5
+"""How far numpy's f32 may be from float64 in recurrences that say anything: others blow rounding up, step by step."""
 TOLERANCE = 2e-3
 """Of a slope, beside the gradient's length."""
 
@@ -120,7 +122,7 @@ class Recurrence:
               :g-xs g-xs :g-h0 g-h0 :g-w g-w :u-xs u-xs :u-h0 u-h0 :u-w u-w}}))"""
 
     def values(self, xs: np.ndarray, h0: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        h, kept = h0, np.zeros(xs.shape)
+        h, kept = h0, np.zeros(xs.shape, xs.dtype)
         for i in reversed(range(self.steps)) if self.reverse else range(self.steps):
             kept[i] = self.kept.value(h, xs[i], w)
             for _ in range(self.inner):
@@ -136,6 +138,10 @@ class Recurrence:
         """What is wrong with what an entry gave; "" where nothing is."""
         exact = {name: array.astype(np.float64) for name, array in given.items()}
         last, kept = self.values(exact["xs"], exact["h0"], exact["w"])
+        rough_last, rough_kept = self.values(given["xs"], given["h0"], given["w"])  # chaos has no right f32 result
+        off_last, off_kept = np.abs(rough_last - last).max(), np.abs(rough_kept - kept).max()
+        if max(off_last, off_kept) > CHAOTIC:
+            return ""
         for name, right in (("last", last), ("end", last), ("all", kept), ("every", kept)):
             if not np.allclose(found[name], right, rtol=1e-4, atol=1e-4):
                 return f"{name} is off by {np.abs(found[name] - right).max()}"
