@@ -12,6 +12,7 @@ from lispgpt.base.source import Source, Span
 from lispgpt.ir.mlir import ir, passmanager
 
 PLACE = re.compile(r'loc\((?:callsite\()?(?:"[^"]*"\()?"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
+FORM_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[()\[\]{}]|;[^\n]*|[^\s()\[\]{}";]+')
 ANY_PLACE = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
 
 
@@ -74,6 +75,19 @@ def span_of(location: object) -> Span | None:
     """The innermost place in a file that an MLIR location names, as one character; None where there is none."""
     found = PLACE.search(str(location))
     return _span(found) if found is not None else None
+
+
+def form_of(location: object) -> Span | None:
+    """The whole form at the innermost place that an MLIR location names; None where it names none."""
+    span = span_of(location)
+    if span is None:
+        return None
+    depth = 0
+    for token in FORM_TOKENS.finditer(span.source.text, span.start):
+        depth += (token[0] in "([{") - (token[0] in ")]}")
+        if depth == 0:
+            return Span(span.source, span.start, token.end())
+    return span
 
 
 def users_span(location: object) -> Span | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from lispgpt.base.errors import UserError
+from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
 from lispgpt.passes.targets import Gpu
@@ -42,7 +43,7 @@ def check_types(op: ir.Operation, target: Gpu) -> None:
 
 def _want(holds: bool, op: ir.Operation, says: str) -> None:
     if not holds:
-        raise Unsafe(f"{op.name}: {says}")
+        raise Unsafe(f"{op.name}: {says}", form_of(op.location))
 
 
 def _shared(op: ir.Operation, value: ir.Value, slots: bool) -> SharedTile:
@@ -181,7 +182,8 @@ def _mma_of_lanes(op: ir.Operation, target: Gpu) -> None:
     _want(b in short, op, "B is in BF16")
     (parts, rows, columns), teams, k = sums.shape, sums.teams, a.shape[-1]
     same = a.shape[-3:-1] == (parts, rows) and b.shape[1:] == (parts, columns, k)
-    _want(same and a.teams == b.teams == teams, op, "extents of sums, A and B differ")
+    _want(same, op, _differ((rows, columns), (a.shape[-2], parts * k), (b.shape[-2], parts * b.shape[-1])))
+    _want(a.teams == b.teams == teams, op, "A and B are other members' than the sums")
     each = rows // teams[0], columns // teams[1], k
     whole = (each[0] * teams[0], each[1] * teams[1]) == (rows, columns)
     fits = each[0] % unit.rows == each[1] % unit.columns == each[2] % unit.block == 0
@@ -201,7 +203,8 @@ def _mma(op: ir.Operation, target: Gpu) -> None:
         return
     a, b = (_shared(op, value, slots=False) for value in list(op.operands)[1:])
     parts, rows, columns = sums.shape
-    _want((rows, columns) == (a.rows, b.rows) and a.numbers == b.numbers, op, "extents of sums, A and B differ")
+    same = (rows, columns) == (a.rows, b.rows) and a.numbers == b.numbers
+    _want(same, op, _differ((rows, columns), (a.rows, a.numbers), (b.rows, b.numbers)))
     _want(not b.blocks, op, "B is in BF16")
     warpgroups = sums.unit == WARPGROUP
     _want((a.swizzle == b.swizzle == SWIZZLE) == warpgroups, op, f"{sums.unit}s do not read lines that lie so")
@@ -218,6 +221,12 @@ def _mma(op: ir.Operation, target: Gpu) -> None:
         assert target.warpgroup is not None
         plain = parts == 1 and not a.blocks and a.parts == b.parts == 1
         _want(plain and along[1] <= target.warpgroup.most_columns, op, "too wide")
+
+
+def _differ(sums: tuple[int, int], a: tuple[int, int], b: tuple[int, int]) -> str:
+    """What is said of extents that do not go together: each operand's rows and those that are summed."""
+    wanted = f"A's rows by B's would be [{a[0]} {b[0]}], of as many elements each"
+    return f"sums [{sums[0]} {sums[1]}], A [{a[0]} {a[1]}] and B [{b[0]} {b[1]}] do not go together: {wanted}"
 
 
 def _operand(op: ir.Operation, tile: RegisterTile, target: Gpu) -> None:
@@ -238,7 +247,7 @@ def _mma_of_registers(op: ir.Operation, sums: RegisterTile, target: Gpu) -> None
     assert unit is not None
     columns, k = (b.columns, b.rows) if across else (b.rows, b.columns)
     (parts, rows, width), (_, own, depth) = sums.shape, a.shape
-    _want((rows, width, depth) == (own, columns, k), op, "extents of sums, A and B differ")
+    _want((rows, width, depth) == (own, columns, k), op, _differ((rows, width), (own, depth), (columns, k)))
     _want((a.teams[0], a.teams[1]) == (sums.teams[0], parts), op, "A's k is not shared as the sums' parts are")
     _want(not b.blocks and not b.swizzle and sums.unit == SUBGROUP, op, "B is rows of BF16 numbers")
     _want(width % (sums.teams[1] * unit.columns) == 0, op, f"a member's columns are no whole {unit.columns}")

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from math import lcm
 from typing import Any
 
+from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, nested_operations, trip_count
 from lispgpt.passes.targets import Gpu
@@ -297,4 +298,4 @@ def _slots(op: ir.Operation) -> int:
 
 
 def _unsafe(step: Step, says: str) -> Unsafe:
-    return Unsafe(f"{step.name}: {says}\n{step.op.location}")
+    return Unsafe(f"{step.name}: {says}", form_of(step.op.location))

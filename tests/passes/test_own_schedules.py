@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tile_programs import plain
 
+from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.runtime.plan.artifact import Artifact
@@ -55,3 +57,24 @@ def test_a_schedule_that_takes_a_kernel_stands_beside_the_librarys(tmp_path: Pat
     assert {offer["schedule"] for offer in library if "us" in offer} >= {"matmul", "schedule-gpu-contractions"}
     table = kernel_table(artifact, "")
     assert f"could be by: mine {own['us']:.1f} us (yours, tried first); " in table and "(taken)" not in table
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("p sums a b", "p sums b a", r"sums \[32 64\], A \[64 64\] and B \[32 64\] do not go together"),
+        ("p [32 64] 1", "p [32 32] 1", r"sums \[32 32\], A \[32 64\] and B \[64 64\] do not go together"),
+        ("1 [2 2]", "1 [3 2]", "a member's .* are no whole instructions of 16"),
+    ],
+)
+def test_tiles_that_do_not_go_together_are_an_error_at_the_form(
+    before: str, after: str, says: str, tmp_path: Path
+) -> None:
+    text = schedule()
+    assert before in text
+    with pytest.raises(UserError, match=says) as found:
+        compiled(tmp_path, text.replace(before, after))
+    span = found.value.span
+    assert span is not None and span.source.name == str(tmp_path / "mine.lisp")
+    form = span.source.text[span.start : span.end]
+    assert form.startswith("(tile.mma p sums ") and form.count("(") == form.count(")") == 1
