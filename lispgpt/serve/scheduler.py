@@ -241,15 +241,15 @@ class Scheduler:
     def _draft(self) -> None:
         """Have a text that runs by itself go on by drafts, on the states for one sequence, until another comes.
 
-        Only of greedy texts: of those every way of running gives the same tokens.
+        Only of greedy texts whose near ties are decided: of those every way of running gives the same tokens.
         """
         if len(self._running) != 1 or self._wanted():
             return
         (place, job), session = next(iter(self._running.items())), self.model.session
         text, batch = job.text, self._batch.entry
-        assert text is not None
-        generator, decided = text.generator, text.generator.near_ties.decided  # type: ignore[union-attr]
-        if generator.drafts is None or generator.position + 1 >= generator.limit:
+        assert text is not None and text.generator.near_ties is not None
+        generator, ties, decided = text.generator, text.generator.near_ties, text.generator.near_ties.decided
+        if generator.drafts is None or not ties.watches or generator.position + 1 >= generator.limit:
             return
         unsettle(session, generator.single, batch, place, generator.position)
         session.holder, self._until = generator, time.monotonic() + SECONDS_TOGETHER
@@ -261,7 +261,7 @@ class Scheduler:
                 if text.ended is not None:
                     break
             self.counts.steps += 1
-        if generator.near_ties.decided > decided:  # type: ignore[union-attr]
+        if ties.decided > decided:
             self.prefixes.holds(place, ())
         if text.ended is None:
             settle(session, generator.single, batch, place, generator.position)

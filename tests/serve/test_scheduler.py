@@ -122,6 +122,13 @@ def test_tokens_of_a_thousand_requests_are_those_of_each_alone(model: lispgpt.Mo
     check_alone(model, seeded.rng(), 1000)
 
 
+@pytest.mark.slow
+def test_tokens_of_roughly_computed_requests_are_those_of_each_alone(tmp_path: Path) -> None:
+    """Where no near ties are decided: texts run by the same kernels whatever is beside them."""
+    with lispgpt.load(AUSTEN, batch=PLACES, precision="fast", cache=tmp_path) as rough:
+        check_alone(rough, seeded.rng(), 60)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     path, seeds = tmp_path_factory.mktemp("adapters"), seeded.rng().integers(1 << 20, size=3).tolist()
@@ -177,6 +184,27 @@ def check_drafted(drafted: lispgpt.Model, model: lispgpt.Model, count: int) -> N
 
 def test_tokens_with_a_draft_model_are_those_without(drafted: lispgpt.Model, model: lispgpt.Model) -> None:
     check_drafted(drafted, model, 6)
+
+
+def test_nothing_is_drafted_where_near_ties_are_not_decided(
+    drafted: lispgpt.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There (16 bits between kernels) a text by itself would have other tokens than among others."""
+    options = drafted.options(greedy=True, max_new_tokens=30)
+    ties = drafted.text([1], options).generator.near_ties
+    scheduler = Scheduler(drafted, PLACES, 10)
+    try:
+        checked = []
+        for watches in (True, False):
+            monkeypatch.setattr(ties, "watches", watches)
+            heard = Heard(scheduler)
+            heard.submit([([1, 2, 3], {"max_new_tokens": 30, "greedy": True}, 0, 0)])
+            heard.wait(1)
+            assert heard.jobs[0].text is not None and heard.jobs[0].text.generator.drafts is not None
+            checked.append(heard.jobs[0].text.generator.drafts.checked)
+        assert checked[0] > 0 == checked[1]
+    finally:
+        scheduler.close()
 
 
 @pytest.mark.slow
