@@ -159,6 +159,9 @@ class Gpu(Target):
     own_options: ClassVar[frozenset[str]] = frozenset()
     """Options of those two passes that say nothing to other vendors' ones."""
 
+    loop_annotation: ClassVar[str] = ""
+    """LLVM's attribute of the loops of tile programs, where it should do other than it would."""
+
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 512, 1024)
     runs_ahead: ClassVar[bool] = True
     aligned_rows: ClassVar[bool] = True

@@ -33,6 +33,10 @@ class Rocm(Gpu):
         ("chip", "features", "chipset", "runtime", "triple", "abi", "wave64", "finite-only", "unsafe-math")
     )
 
+    loop_annotation: ClassVar[str] = "#llvm.loop_annotation<unroll = <disable = true>>"
+    """Tile programs say what is on its way while they multiply.  Of loops that it writes out LLVM starts the loads of
+    all rounds at once, for which lanes have no registers."""
+
     shared_bytes: int = 64 * 1024
     registers: int = 192 * 1024
     most_registers: int = 256

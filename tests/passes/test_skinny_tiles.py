@@ -19,6 +19,7 @@ from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.checkpoints.blocks import widened
+from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 
 pytestmark = pytest.mark.drawn
 
@@ -166,6 +167,15 @@ def test_schedules_are_chosen_by_time_and_say_so(tmp_path: Path) -> None:
     (tmp_path / "pipe.lisp").write_text(turned)
     again, _ = compile_request(request, Observer())
     assert again.code == artifact.code
+
+
+def test_short_loops_stay_loops_where_registers_are_few(tmp_path: Path) -> None:
+    """Six steps of sixty-four rows were written out, and 25 registers of each lane spilled."""
+    request, *_ = made(tmp_path, "plain", (64, 768, 768), ("bf16", "q4_0"), "rocm:gfx1201", "(pass choose-tiles)")
+    artifact, _ = compile_request(replace(request, precision="fast"), Observer())
+    ((name, facts),) = artifact.kernels.items()
+    assert facts["tiles"] == "skinny"
+    assert CodeObject(artifact.code, "gfx1201").descriptor(name).private_bytes == 0
 
 
 CROWDED = """

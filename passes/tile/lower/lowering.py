@@ -184,7 +184,10 @@ class Lowering:
             after[:] = self._block(block)
             return [value for one in after for value in _registers(one)]
 
-        return _gathered(inits, b.loop(low, high, step, spread, body))
+        results = b.loop(low, high, step, spread, body)
+        if results and self.target.loop_annotation:
+            results[0].owner.attributes["loop_annotation"] = ir.Attribute.parse(self.target.loop_annotation)
+        return _gathered(inits, results)
 
     def _role(self, op: ir.Operation) -> list[list[int]]:
         return [integers(op.attributes["threads"])]
