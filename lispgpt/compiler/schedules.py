@@ -182,6 +182,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
         (PRODUCT, SIZES, SIZES, NUMBER, NUMBER),
         lambda kernel, sizes, k, *how: kernel.direct_nanoseconds(*sizes, *k, *how),
     ),
+    "direct-words": ((PRODUCT, SIZES, NUMBER), lambda kernel, sizes, k: kernel.direct_words(*sizes, k)),
     "resident": ((KERNEL, NUMBER), _resident),
     "task": ((PRODUCT, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
     "box": ((OPERAND, PLACE, SIZES), _box),

@@ -30,8 +30,7 @@
     (pass schedule-gpu-scatters)
     (pass schedule-gpu-rows)
     (pass choose)                     ; of all schedules of products that which should take least time
-    (pass schedule-gpu-skinny-products)
-    (pass choose-tiles {:use "skinny direct" :copies "async"})
+    (pass choose-tiles {:use "direct skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)
@@ -48,8 +47,7 @@
     (pass recognise-products)
     (pass schedule-gpu-rows)
     (pass choose)                     ; of all schedules of products that which should take least time
-    (pass schedule-gpu-skinny-products)
-    (pass choose-tiles {:use "skinny direct" :copies "async"})
+    (pass choose-tiles {:use "direct skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
     (pass choose-tiles {:use "matmul" :copies "registers"})
     (pass lower-tiles)

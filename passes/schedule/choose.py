@@ -34,7 +34,6 @@ from lispgpt.passes.schedule.attention.schedule_gpu_flash_attention import Sched
 from lispgpt.passes.schedule.attention.schedule_gpu_tiled_attention import ScheduleGpuTiledAttention
 from lispgpt.passes.schedule.products.schedule_gpu_column_contractions import ScheduleGpuColumnContractions
 from lispgpt.passes.schedule.products.schedule_gpu_contractions import ScheduleGpuContractions
-from lispgpt.passes.schedule.products.schedule_gpu_skinny_products import ScheduleGpuSkinnyProducts
 from lispgpt.passes.schedule.warpgroups.schedule_gpu_warpgroups import ScheduleGpuWarpgroups, is_made
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder, Launch
@@ -42,7 +41,6 @@ from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
 from lispgpt.passes.tile.lower.lower_tiles import withdraw
 
 OTHERS = (
-    ScheduleGpuSkinnyProducts(),
     ScheduleGpuWarpgroups(),
     ScheduleGpuContractions(),
     ScheduleGpuColumnContractions(),

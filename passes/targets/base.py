@@ -135,8 +135,7 @@ class Gpu(Target):
     nanoseconds that a subgroup may sleep between two matrix instructions while a core's units keep their clock
     (decode_step/keep_clocked.py); 0: they do not keep it.  attention_keys: positions of a tile of f32 keys and values
     at most, of which a lane's registers have room for all operands that the compiler loads early; 0: any.  registers:
-    that the lanes of a core have together, and most_registers one of them.  loaded_words: of registers for a word that
-    is loaded, with its share of addresses.
+    that the lanes of a core have together, and most_registers one of them.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -187,7 +186,6 @@ class Gpu(Target):
     attention_keys: int = 0
     registers: int = 64 * 1024
     most_registers: int = 255
-    loaded_words: float = 1.0
 
     def lane_registers(self, threads: int, blocks: int) -> int:
         """Registers of a lane in blocks of so many threads, of which so many were given to `set_residency`."""

@@ -40,7 +40,6 @@ class Rocm(Gpu):
     shared_bytes: int = 64 * 1024
     registers: int = 192 * 1024
     most_registers: int = 256
-    loaded_words: float = 1.22
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
 
     def worker_count(self) -> ir.Value:

@@ -132,12 +132,23 @@ class Builder:
         depth = ahead * share
         kind = self.left.blocks if isinstance(self.left, PackedOperand) else ""
         others = unpacking(kind, reduces) * rows * p.inner if kind else 0
-        work = Work(blocks, each, unique, multiply_adds, 0, resident, others, flight, depth, reduces)
+        once = members if p.inner <= depth * members and not (reduces or kind) else 0
+        work = Work(blocks, each, unique, multiply_adds, 0, resident, others, flight, depth, reduces, once)
         time = seconds(work, self.target) or 0.0
         numbers = rows * columns * (2 if kind else 1) / self.target.subgroup
-        held = (1 + ahead) / ahead * flight / (members * self.target.subgroup * WORD)
+        turns = 0.5 if once else (1 + ahead) / ahead  # what is multiplied first makes room for the rest
+        held = turns * flight / (members * self.target.subgroup * WORD)
         room = self.target.lane_registers(members * self.target.subgroup, resident)
         return round(1e9 * time * (SPILLED if held + numbers + OTHER_REGISTERS > room else 1))
+
+    def direct_words(self, rows: int, columns: int, share: int) -> int:
+        """Registers of a lane that a step of so much k takes of such tiles: three times as many of what norms make, of
+        which each element is of two and waits for its row's."""
+        p, unit = self.product, self.target.matrix
+        assert unit is not None
+        held = ((self.left, rows // unit.rows * len(unit.left_rows)), (self.right, columns // unit.columns))
+        numbers = share // unit.block * unit.run
+        return sum(n * numbers * _row_bytes(x) * (3 if x.reduces() else 1) // (4 * p.inner) for x, n in held)
 
     def copies(self, boxes: Sequence[Box]) -> str:
         """How this chip brings such boxes to shared memory: BULK where it can all of them, ASYNC where it can some, the

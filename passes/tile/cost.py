@@ -46,6 +46,11 @@ OTHER_REGISTERS, SPILLED = 32, 3
 """Registers of a lane beside sums and what it has loaded, the step that it multiplies and those on their way; and how
 much longer a kernel takes that has no room for all of them: twice to four times on an H200 (2026)."""
 
+ONCE, SHARING, TURNS = 0.1, 28, 3
+"""The part of the time beyond that of bytes from memory that is left where lanes load all that they have of k, plain
+numbers, before they multiply any of it, in up to so many blocks one behind another: longer by the members that share k
+out, over SHARING.  By 180 kernels of 2 to 16 rows on an H200 (2026)."""
+
 START, STEP = 1.8e-6, 0.35e-6
 """Seconds of a block that nothing overlaps with: the first step's way from memory, sums of parts, stores; and what a
 step takes beside its bytes."""
@@ -57,7 +62,8 @@ class Work:
     multiply_adds: of one block, with those of its parts.  steps: of one block.  resident: blocks that share a core.
     others: operations of one block that are no matrix instructions'.  flight: bytes that one block's lanes have on
     their way to registers, where that is where they go.  depth: elements of k of these that one lane's subgroup has.
-    reduces: whether blocks reduce rows first."""
+    reduces: whether blocks reduce rows first.  once: members that share k out where
+    their lanes load all that they have of it ahead of the first instruction; 0: they do not."""
 
     blocks: int
     each: float
@@ -69,6 +75,7 @@ class Work:
     flight: float = 0.0
     depth: int = 0
     reduces: bool = False
+    once: int = 0
 
 
 def seconds(work: Work, target: Gpu) -> float | None:
@@ -92,7 +99,10 @@ def seconds(work: Work, target: Gpu) -> float | None:
     if not work.flight:
         return max(core, START + max(work.blocks * work.each / (CACHE_SHARE * memory), work.unique / memory))
     both = core**TOGETHER + (START + work.unique / memory) ** TOGETHER
-    return both ** (1 / TOGETHER) + (NORM if work.reduces else 0.0)
+    both, least = both ** (1 / TOGETHER), work.unique / memory
+    if work.once and busiest <= TURNS and not (work.reduces or work.others):
+        both = least + (both - least) * min(1.0, ONCE + work.once / SHARING)
+    return both + (NORM if work.reduces else 0.0)
 
 
 def unpacking(dtype: str, reduces: bool) -> int:
@@ -104,7 +114,7 @@ def unpacking(dtype: str, reduces: bool) -> int:
 def work_of(program: Sequence[ir.Operation], grid: Sequence[int], residency: int) -> Work:
     """What a tile program's blocks do, whose ops these are, of a kernel with such a grid."""
     multiply_adds = others = flight = 0.0
-    steps, depth, views = 0, 0, {}
+    steps, depth, members, views = 0, 0, 0, {}
     brought: dict[ir.Value, int] = {}
     for op, times in _repeated(program):
         if op.name in ("tile.fill", "tile.load", "tile.operand"):
@@ -124,6 +134,7 @@ def work_of(program: Sequence[ir.Operation], grid: Sequence[int], residency: int
         elif op.name == "tile.mma":
             (parts, rows, columns), *operands = register_tile(op.operands[0]).shape, *list(op.operands)[1:]
             if RegisterTile.of(operands[0].type):
+                members = parts
                 a, numbers = register_tile(operands[0]), register_tile(operands[1]).shape[0]
                 products = max(1 if a.blocks else a.shape[0], numbers)
                 multiply_adds += times * rows * columns * parts * a.shape[-1] * products
@@ -140,7 +151,9 @@ def work_of(program: Sequence[ir.Operation], grid: Sequence[int], residency: int
         sum(views.values()),
         any(o.name == "tile.reduce_rows" for o in program),
     )
-    return Work(prod(grid), each, unique, multiply_adds, steps, max(1, residency), others, flight, depth, reduces)
+    once = members if all(op.name != "scf.for" for op in program) else 0
+    together = max(1, residency)
+    return Work(prod(grid), each, unique, multiply_adds, steps, together, others, flight, depth, reduces, once)
 
 
 def _repeated(ops: Sequence[ir.Operation], times: int = 1) -> Iterator[tuple[ir.Operation, int]]:

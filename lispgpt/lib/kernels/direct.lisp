@@ -7,25 +7,37 @@
 (def tilings [[64 2 8 1 1] [64 1 16 1 1] [32 4 4 2 1] [32 2 8 2 1] [32 2 8 1 2] [32 1 16 2 1] [32 1 16 1 1]
               [16 2 16 2 1] [16 2 16 1 1] [16 2 8 2 2] [16 1 16 2 1] [16 1 8 2 1] [16 1 4 2 1] [32 1 8 2 1]
               [32 2 8 4 1] [16 2 8 4 1] [16 2 16 4 1] [32 1 8 4 1] [16 1 16 4 1]])
+; [rows sharing] where all of a short k is on its way before any of it is multiplied.
+(def whole [[16 4] [16 6] [16 8] [16 16] [32 8]])
+
+; What there are few of stands for columns.
+(defn skinny-of [kernel] (tile.packed (if (<= (tile.rows kernel) (tile.columns kernel)) (tile.transposed kernel) kernel)))
 
 (defn up-to [n unit] (* unit (ceil-div n unit)))
 (defn columns-of [p] (up-to (tile.columns p) (nth (tile.instruction p) 1)))
 (defn share-of [p blocks] (* blocks (nth (tile.instruction p) 2)))
 
-; A block that has a core for itself has its registers, too.
-(defn alone? [p rows] (<= (* (tile.batches p) (ceil-div (tile.rows p) rows)) (capability cores)))
+; Blocks that each core has one behind another.
+(defn turns [p rows] (ceil-div (* (tile.batches p) (ceil-div (tile.rows p) rows)) (capability cores)))
+(defn steps [p sharing blocks] (ceil-div (tile.inner p) (* sharing (share-of p blocks))))
 
 (defn fits? [p [rows resident sharing blocks ahead]]
   (and (= (mod rows (first (tile.instruction p))) 0)
-       (or (= resident 1) (not (alone? p rows)))
+       (or (= resident 1) (> (turns p rows) 1))                 ; a block alone has its registers, too
        (<= (* sharing (capability subgroup-size)) 512)
+       (<= (* (min (+ ahead 1) (steps p sharing blocks)) (tile.direct-words p [rows (columns-of p)] (share-of p blocks)))
+           384)                                                  ; not all of which is there at once
        (<= (* 4 sharing rows (columns-of p)) (capability shared-bytes))
        (= (mod (* sharing (share-of p blocks)) (tile.block (tile.left p))) 0)
-       (or (= (tile.block (tile.left p)) 1) (= (mod (tile.inner p) (* sharing (share-of p blocks))) 0))
-       (<= (* sharing (share-of p blocks)) (up-to (tile.inner p) 64))))
+       (or (= (tile.block (tile.left p)) 1) (= (mod (tile.inner p) (* sharing (share-of p blocks))) 0))))
 
 (defn time-of [p [rows resident sharing blocks ahead]]
   (tile.direct-nanoseconds p [rows (columns-of p)] [(share-of p blocks) sharing] ahead resident))
+
+(defn short? [p [rows resident sharing blocks ahead]] (<= (* sharing (share-of p blocks)) (up-to (tile.inner p) 64)))
+(defn whole-of [p [rows sharing]] [rows 1 sharing (ceil-div (tile.inner p) (* sharing (share-of p 1))) 1])
+(defn whole? [p [rows resident sharing blocks ahead]]
+  (and (= (tile.block (tile.left p)) 1) (not (tile.reduces? (tile.right p))) (<= (turns p rows) 3)))
 
 ; That which should take least time; nil where none fits.
 (defn best-of [p of found]
@@ -36,20 +48,22 @@
                                  (= found nil) t
                                  (< (time-of p t) (time-of p found)) t
                                  true found)))))
-(defn best [p] (best-of p tilings nil))
+(defn best [p]
+  (best-of p (filter (fn [t] (whole? p t)) (map (fn [t] (whole-of p t)) whole))
+           (best-of p (filter (fn [t] (short? p t)) tilings) nil)))
 
 (schedule direct [kernel]
-  {:takes (let [p (tile.packed (tile.transposed kernel))]
+  {:takes (let [p (skinny-of kernel)]
             (and (> (tile.columns p) 1) (<= (tile.columns p) 16) (>= (tile.rows p) 16)
                  (tile.direct? (tile.left p)) (tile.brought? (tile.right p))
                  (not (= (best p) nil))))}
-  (let [p (tile.packed (tile.transposed kernel))
+  (let [p (skinny-of kernel)
         [rows resident sharing blocks ahead] (best p)
         step (* sharing (share-of p blocks))
         columns (columns-of p)
         [batch row column] (tile.task p [rows columns])]
     (tile.resident p resident)
-    (tile.pipeline p ahead (ceil-div (tile.inner p) step)
+    (tile.pipeline p ahead (steps p sharing blocks)
       (fn [n] [(tile.direct (tile.box (tile.left p) [batch row (* n step)] [rows step]) "a")
                (tile.direct (tile.box (tile.right p) [batch column (* n step)] [columns step]) "b")])
       (fn [] (tile.sums p [rows columns] sharing [1 1] "subgroup"))

@@ -8,6 +8,9 @@
 (def heights [[32 2] [16 2] [64 2] [128 2] [32 1] [16 1] [64 1] [128 1]])
 (def steps [[512 4 8] [512 3 8] [256 4 8] [256 3 8] [512 2 8] [256 2 8] [128 2 4]])
 
+; What there are few of stands for columns.
+(defn skinny-of [kernel] (tile.packed (if (<= (tile.rows kernel) (tile.columns kernel)) (tile.transposed kernel) kernel)))
+
 (defn up-to [n unit] (* unit (ceil-div n unit)))
 (defn columns-of [p] (up-to (tile.columns p) (nth (tile.instruction p) 1)))
 
@@ -47,11 +50,11 @@
 (defn best [p] (best-of p heights nil))
 
 (schedule skinny [kernel]
-  {:takes (let [p (tile.packed (tile.transposed kernel))]
+  {:takes (let [p (skinny-of kernel)]
             (and (> (tile.columns p) 1) (<= (tile.columns p) (if (= (tile.block (tile.left p)) 1) 16 64)) (>= (tile.rows p) 16)
                  (tile.memory? (tile.left p)) (tile.brought? (tile.right p))
                  (not (= (best p) nil))))}
-  (let [p (tile.packed (tile.transposed kernel))
+  (let [p (skinny-of kernel)
         [rows resident step slots sharing] (best p)
         columns (columns-of p)
         [batch row column] (tile.task p [rows columns])]

@@ -1,1 +1,1 @@
-"""Skinny products on GPUs: few rows or columns, by subgroups that share out k, or by matrix instructions."""
+"""Products on GPUs without matrix instructions: few rows or columns, by subgroups or threads that share out k."""
