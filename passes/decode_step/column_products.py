@@ -12,18 +12,43 @@ from lispgpt.ir.threads import either, lesser, loop, real, word
 from lispgpt.passes.decode_step.layout import LINE
 from lispgpt.passes.decode_step.products import PAIR, Loaded, Numbers, Products
 from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
-from lispgpt.passes.decode_step.weights import Fragment, Scale, Weights
+from lispgpt.passes.decode_step.weights import Fragment, Scale, ScaledWeights, weights_of
 from lispgpt.passes.targets import ptx
 
 
 class ColumnProducts:
-    def __init__(self, products: Products, weights: Weights) -> None:
-        self.products, self.weights, self.launch = products, weights, products.launch
-        self.group, self.part = products.group, products.part
+    """A product that sums over what the cluster has at `source`.  name: its own in the layout.  count: of its chunks.
+    sums: the place where they are left."""
 
-    def load(self, chunk: Number, sharing: Sharing) -> Loaded:
-        """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
-        launch, layout, weights = self.launch, self.launch.layout, self.weights
+    def __init__(self, products: Products, name: str, sharing: Sharing, count: int, source: str, sums: str) -> None:
+        self.products, self.sharing, self.count, self.source, self.sums = products, sharing, count, source, sums
+        self.launch, self.group, self.part = products.launch, products.group, products.part
+        self.weights = weights_of(products.launch, name)
+
+    @property
+    def packed(self) -> bool:
+        """Whether its weights are whole numbers, of which BF16 takes long to make."""
+        return isinstance(self.weights, ScaledWeights)
+
+    def prepare(self, chunk: Number) -> None:
+        """chunk: the first one's number in the ring.  Load its weights and those behind it, where they are held."""
+        self.chunk = chunk
+        if self.launch.layout.whole:
+            self.loaded = self._load()
+
+    def multiply(self) -> None:
+        """Multiply by what the cluster has, and leave sums for the exchanger."""
+        if not self.launch.layout.whole:
+            self._walk()
+            return
+        loaded, steps = self.loaded, self.sharing.steps
+        right = self._operand(loaded.slice * steps, steps)
+        x = self.weights.sums(loaded.numbers, right, loaded.scales)
+        row = loaded.slice * self.launch.layout.sum_columns + loaded.tile * 16 + self.group
+        self._leave(row, x, loaded.works)
+
+    def _load(self) -> Loaded:
+        launch, layout, weights, sharing = self.launch, self.launch.layout, self.weights, self.sharing
         number, works = self.products.share_out(sharing)
         tile, part = number % sharing.tiles, number // sharing.tiles
         first, line = part * sharing.steps, LINE // 16
@@ -34,7 +59,7 @@ class ColumnProducts:
             numbers: list[Fragment] = []
             scales: list[Scale] = []
             for start in range(0, sharing.steps, line):
-                slot, parity = launch.slot(chunk + (first + start) // line)
+                slot, parity = launch.slot(self.chunk + (first + start) // line)
                 ptx.wait(launch.full(slot), parity)
                 base = launch.start + slot * layout.chunk
                 for step in range(start, min(start + line, sharing.steps)):
@@ -46,29 +71,20 @@ class ColumnProducts:
             return numbers, scales
 
         found = self.products.load_where(works, sharing.steps, (count, 2), load)
-        return Loaded(sharing, tile, part, works, *found)
+        return Loaded(tile, part, works, *found)
 
-    def multiply(self, loaded: Loaded, source: str, sums: str) -> None:
-        """Multiply by what the cluster has, and leave sums for the exchanger."""
-        sharing, layout = loaded.sharing, self.launch.layout
-        right = self._operand(source, loaded.slice * sharing.steps, sharing.steps)
-        x = self.weights.sums(loaded.numbers, right, loaded.scales)
-        place = self.launch.place(sums) + (loaded.slice * layout.sum_columns + loaded.tile * 16 + self.group) * 4
-        self._leave(place, x, loaded.works)
-
-    def walk(self, chunk: Number, count: int, source: str, sums: str) -> None:
-        """Multiply so many chunks of 64 columns by what the cluster has; a subgroup has some tiles of rows in all of
-        them, whose sums it leaves for the exchanger."""
+    def _walk(self) -> None:
+        """A subgroup has some tiles of rows in all chunks."""
         launch, layout = self.launch, self.launch.layout
         tiles = layout.out_projection.all
         mine = [launch.subgroup + first for first in range(0, tiles, SUBGROUPS)]
         works = [None if SUBGROUPS * (i + 1) <= tiles else tile < tiles for i, tile in enumerate(mine)]
 
         def one(number: Number, *totals: Number) -> list[Number]:
-            slot, parity = launch.slot(chunk + number)
+            slot, parity = launch.slot(self.chunk + number)
             ptx.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            right = self._operand(source, number * (LINE // 16), LINE // 16)
+            right = self._operand(number * (LINE // 16), LINE // 16)
             found: list[Number] = []
             for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
                 before = list(totals[4 * i : 4 * i + 4])
@@ -77,10 +93,9 @@ class ColumnProducts:
             self.products.release(slot, 1)
             return found
 
-        totals = loop(0, count, [real(0.0)] * (4 * len(mine)), one)
+        totals = loop(0, self.count, [real(0.0)] * (4 * len(mine)), one)
         for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
-            place = launch.place(sums) + (tile * 16 + self.group) * 4
-            self._leave(place, totals[4 * i : 4 * i + 4], there)
+            self._leave(tile * 16 + self.group, totals[4 * i : 4 * i + 4], there)
 
     def _tile(self, base: Number, tile: Number, right: list[Fragment], totals: list[Number]) -> list[Number]:
         row, steps, weights = self._row(tile), len(right), self.weights
@@ -95,13 +110,14 @@ class ColumnProducts:
         columns = self.launch.layout.columns
         return lesser(row, word(columns - 1)) if columns % 16 else row
 
-    def _operand(self, source: str, first: Number, count: int) -> list[Fragment]:
-        start = self.launch.place(source) + self.part * PAIR + (self.group & 3) * 4 + first * (8 * PAIR)
+    def _operand(self, first: Number, count: int) -> list[Fragment]:
+        start = self.launch.place(self.source) + self.part * PAIR + (self.group & 3) * 4 + first * (8 * PAIR)
         pairs = [start + step * (8 * PAIR) for step in range(count)]
         return [[ptx.load_words(pair + late, 1)[0] for late in (0, 4 * PAIR)] for pair in pairs]
 
-    def _leave(self, place: Number, x: list[Number], works: Number | None) -> None:
+    def _leave(self, row: Number, x: list[Number], works: Number | None) -> None:
         """Sums of the parts' columns, of a lane's two rows."""
+        place = self.launch.place(self.sums) + row * 4
         both = [x[0] + x[1], x[2] + x[3]]
         both = [value + value.from_lane(1) for value in both]
 

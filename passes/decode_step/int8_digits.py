@@ -16,7 +16,6 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import fused, greater, if_there, real, when, word
 from lispgpt.passes.decode_step.layout import SHARED_UNIT
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
-from lispgpt.passes.decode_step.products import Products
 from lispgpt.passes.decode_step.residual import Residual
 from lispgpt.passes.decode_step.row_operand import RowOperand
 from lispgpt.passes.decode_step.weights import Fragment, Scale, ScaledWeights
@@ -41,8 +40,7 @@ class Int8Digits(RowOperand):
 
     words, together = 2, 2
 
-    def __init__(self, products: Products, weights: ScaledWeights) -> None:
-        self.products, self.launch, self.weights = products, products.launch, weights
+    weights: ScaledWeights
 
     def put(self, residual: Residual, values: Sequence[Number]) -> None:
         launch = self.launch

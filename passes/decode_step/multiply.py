@@ -35,9 +35,8 @@ from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
 from lispgpt.passes.decode_step.new_row import NewRow
 from lispgpt.passes.decode_step.products import Products
 from lispgpt.passes.decode_step.residual import Residual
-from lispgpt.passes.decode_step.row_products import RowProducts, operand_of
-from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
-from lispgpt.passes.decode_step.weights import weights_of
+from lispgpt.passes.decode_step.row_products import RowProducts
+from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.targets import ptx
 
 
@@ -101,23 +100,19 @@ class Multipliers:
         launch = self.launch.again()
         layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
         wide = len(residual_stream)
-        qkv = Rows(products, layout.qkv, "qkv_sums", "qkv")
-        up = Rows(products, layout.up, "up_sums", "up0")
-        out_projection = Columns(
-            products,
-            layout.out_projection,
-            layout.attended // LINE,
-            "attended",
-            "out_projection_sums",
-            "out_projection",
+        qkv = RowProducts(products, "qkv", layout.qkv, "qkv_sums")
+        up = RowProducts(products, "up0", layout.up, "up_sums")
+        count = layout.attended // LINE
+        out_projection = ColumnProducts(
+            products, "out_projection", layout.out_projection, count, "attended", "out_projection_sums"
         )
-        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", "down")
+        down = ColumnProducts(products, "down", layout.down, layout.hidden // LINE, "hidden_units", "down_sums")
         with ExitStack() as stack:
             made, normed = attention_of_layer(stack, launch, layer)
             past = PastRows(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
-            qkv.load(chunk)
+            qkv.prepare(chunk)
             if not out_projection.packed:
-                out_projection.load(chunk + layout.first_out_projection)
+                out_projection.prepare(chunk + layout.first_out_projection)
             gamma = residual.factors(chain.norms[0].gamma, layer)
 
             def behind_a_layer() -> list[Number]:
@@ -134,7 +129,7 @@ class Multipliers:
             qkv.multiply()
             ptx.arrive_at(SUMS, TWO_ROLES)
             if out_projection.packed:
-                out_projection.load(chunk + layout.first_out_projection)
+                out_projection.prepare(chunk + layout.first_out_projection)
             rows = past.load_near() + further
             if chain.hoisted:
                 when(layer == 0, lambda: ptx.wait_at(HOISTED, TWO_ROLES))
@@ -155,16 +150,16 @@ class Multipliers:
         since = ptx.clock()
         if layout.near:  # and no earlier, as copies would be in the way of attention's parts
             release_rows(launch, layer)
-        up.load(chunk + layout.first_up)
+        up.prepare(chunk + layout.first_up)
         if not down.packed:
-            down.load(chunk + layout.first_down)
+            down.prepare(chunk + layout.first_down)
         gamma = residual.factors(chain.norms[1].gamma, layer)
         residual_stream, first = residual.added(0, chain.out_projection, layer, residual_stream, seen[0], since)
         residual.hand_on(residual_stream, gamma, partial(up.operand.put, residual))
         up.multiply()
         ptx.arrive_at(SUMS, TWO_ROLES)
         if down.packed:
-            down.load(chunk + layout.first_down)
+            down.prepare(chunk + layout.first_down)
         launch.await_ranks("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
         down.multiply()
         ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
@@ -175,45 +170,3 @@ class Multipliers:
         launch = self.launch.again()
         with ExitStack() as stack:
             PastRows(launch, *attention_of_layer(stack, launch, layer), launch.position + run).fetch()
-
-
-class Rows:
-    """A product of rows, whose weights are loaded ahead where the layout holds them, or on the way."""
-
-    def __init__(self, products: Products, sharing: Sharing, sums: str, name: str) -> None:
-        self.sharing, self.sums, self.whole = sharing, sums, products.launch.layout.whole
-        self.operand = operand_of(products, name)
-        self.rows = RowProducts(products, self.operand)
-
-    def load(self, chunk: Number) -> None:
-        self.chunk = chunk
-        if self.whole:
-            self.loaded = self.rows.load(chunk, self.sharing)
-
-    def multiply(self) -> None:
-        if self.whole:
-            self.rows.multiply(self.loaded, self.sums)
-        else:
-            self.rows.walk(self.chunk, self.sharing, self.sums)
-
-
-class Columns:
-    """The same of one that sums over what a cluster has.  count: of its chunks.  packed: whether its weights are whole
-    numbers, of which BF16 takes long to make."""
-
-    def __init__(self, products: Products, sharing: Sharing, count: int, source: str, sums: str, name: str) -> None:
-        layout = products.launch.layout
-        self.sharing, self.count, self.source, self.sums = sharing, count, source, sums
-        self.whole, self.packed = layout.whole, name in layout.packed
-        self.columns = ColumnProducts(products, weights_of(products.launch, name))
-
-    def load(self, chunk: Number) -> None:
-        self.chunk = chunk
-        if self.whole:
-            self.loaded = self.columns.load(chunk, self.sharing)
-
-    def multiply(self) -> None:
-        if self.whole:
-            self.columns.multiply(self.loaded, self.source, self.sums)
-        else:
-            self.columns.walk(self.chunk, self.count, self.source, self.sums)

@@ -26,7 +26,6 @@ class Loaded:
     """A subgroup's share of a product, with its weights' numbers and scales, which may be loaded while they are read.
     works: whether it has a share, where not all subgroups have."""
 
-    sharing: Sharing
     tile: Number
     slice: Number
     works: Number | None

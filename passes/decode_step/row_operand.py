@@ -4,7 +4,6 @@ by, along both halves of the depth at once."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -21,53 +20,10 @@ CHAINS = 4
 """Of sums that do not wait for each other, at most."""
 
 
-class RowOperand(ABC):
-    """words: of the operand that a lane has for a step, at most.  together: steps of a `Fragment`."""
+class RowOperand:
+    """In three parts of BF16, for weights of BF16: four columns of an instruction for each half of the depth.
 
-    words: int
-    together: int
-
-    @abstractmethod
-    def put(self, residual: Residual, values: Sequence[Number]) -> None:
-        """By all threads that multiply, each its columns: to be read once they have met."""
-
-    @abstractmethod
-    def operand(self, first: Number | int, count: int, multiple: int) -> list[Fragment]:
-        """What a lane has of so many steps from a step on, whose number is a multiple of such."""
-
-    @abstractmethod
-    def load(self, base: Number, first: Number | int, count: int, multiple: int) -> Iterator[Fragment]:
-        """A lane's weights of such steps in a chunk, loaded one by one as they are asked for."""
-
-    @abstractmethod
-    def scales(self, base: Number, first: Number | int, count: int) -> Iterator[Scale]:
-        """Its row's scales, each of as many of these steps."""
-
-    @abstractmethod
-    def count_scales(self, steps: int) -> int:
-        """How many there are."""
-
-    @abstractmethod
-    def none(self, steps: int) -> list[Number]:
-        """A lane's sums of nothing, to which products of so many steps are to be added."""
-
-    @abstractmethod
-    def add(
-        self,
-        weights: Iterable[Fragment],
-        operand: Sequence[Fragment],
-        scales: Sequence[Scale],
-        before: Sequence[Number],
-    ) -> list[Number]:
-        """A lane's sums with these products."""
-
-    @abstractmethod
-    def whole(self, sums: Sequence[Number]) -> Number:
-        """A row's sum, of its lanes' sums."""
-
-
-class Bf16Parts(RowOperand):
-    """In three parts of BF16, for weights of BF16: four columns of an instruction for each half of the depth."""
+    words: of the operand that a lane has for a step, at most.  together: steps of a `Fragment`."""
 
     words, together = 2, 1
 
@@ -75,6 +31,7 @@ class Bf16Parts(RowOperand):
         self.products, self.weights, self.launch = products, weights, products.launch
 
     def put(self, residual: Residual, values: Sequence[Number]) -> None:
+        """By all threads that multiply, each its columns: to be read once they have met."""
         for i, pair in enumerate(residual.pairs):
             number = pair.number
             place = self.launch.place("x") + ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
@@ -82,21 +39,26 @@ class Bf16Parts(RowOperand):
                 if_there(pair.works, partial(ptx.store_words, place + 8 * k, [part]))
 
     def operand(self, first: Number | int, count: int, multiple: int) -> list[Fragment]:
+        """What a lane has of so many steps from a step on, whose number is a multiple of such."""
         half, part = self.products.group // 4, self.products.group & 3
         start = self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.products.part) * QUAD + part * 8
         start = start + first * (4 * QUAD)
         return [ptx.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
 
     def load(self, base: Number, first: Number | int, count: int, multiple: int) -> Iterator[Fragment]:
+        """A lane's weights of such steps in a chunk, loaded one by one as they are asked for."""
         return map(self.weights.load, self.weights.row_places(base, first, count, multiple))
 
     def scales(self, base: Number, first: Number | int, count: int) -> Iterator[Scale]:
+        """Its row's scales, each of as many of these steps."""
         return iter(())
 
     def count_scales(self, steps: int) -> int:
+        """How many there are."""
         return 0
 
     def none(self, steps: int) -> list[Number]:
+        """A lane's sums of nothing, to which products of so many steps are to be added."""
         return [w for chain in self.weights.chains(min(CHAINS, steps)) for w in chain]
 
     def add(
@@ -106,10 +68,11 @@ class Bf16Parts(RowOperand):
         scales: Sequence[Scale],
         before: Sequence[Number],
     ) -> list[Number]:
+        """A lane's sums with these products."""
         return [w for chain in self.weights.add(_chains(before), weights, operand, ()) for w in chain]
 
     def whole(self, sums: Sequence[Number]) -> Number:
-        """Four columns, a part each, of either half's rows."""
+        """A row's sum, of its lanes': four columns, a part each, of either half's rows."""
         first, other, *later = total(_chains(sums))
         return self.products.across_parts((self.products.part < 2).where(first + other, later[0] + later[1]))
 

@@ -15,7 +15,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import each
 from lispgpt.passes.decode_step.int8_digits import Int8Digits
 from lispgpt.passes.decode_step.products import Loaded, Numbers, Products
-from lispgpt.passes.decode_step.row_operand import Bf16Parts, RowOperand
+from lispgpt.passes.decode_step.row_operand import RowOperand
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.weights import ScaledWeights, weights_of
 from lispgpt.passes.targets import ptx
@@ -27,22 +27,39 @@ AT_ONCE = 8
 def operand_of(products: Products, name: str) -> RowOperand:
     """The residual stream as a product takes it, by the product's name in the layout."""
     weights = weights_of(products.launch, name)
-    return Int8Digits(products, weights) if isinstance(weights, ScaledWeights) else Bf16Parts(products, weights)
+    return Int8Digits(products, weights) if isinstance(weights, ScaledWeights) else RowOperand(products, weights)
 
 
 class RowProducts:
-    def __init__(self, products: Products, operand: RowOperand) -> None:
-        self.products, self.operand, self.launch = products, operand, products.launch
+    """A product of the residual stream.  name: its own in the layout.  sums: the place where they are left."""
 
-    def load(self, chunk: Number, sharing: Sharing) -> Loaded:
-        """The chunk-th chunk and those behind it."""
-        launch, layout, operand = self.launch, self.launch.layout, self.operand
+    def __init__(self, products: Products, name: str, sharing: Sharing, sums: str) -> None:
+        self.products, self.sharing, self.sums, self.launch = products, sharing, sums, products.launch
+        self.operand = operand_of(products, name)
+
+    def prepare(self, chunk: Number) -> None:
+        """chunk: the first one's number in the ring.  Load its weights and those behind it, where they are held."""
+        self.chunk = chunk
+        if self.launch.layout.whole:
+            self.loaded = self._load()
+
+    def multiply(self) -> None:
+        """Multiply by the residual stream, and leave sums for the finisher."""
+        if not self.launch.layout.whole:
+            self._walk()
+            return
+        operand, steps = self.operand, self.sharing.steps
+        right = operand.operand(self.loaded.slice * steps, steps, steps)
+        self._leave(self.loaded, operand.add(self.loaded.numbers, right, self.loaded.scales, operand.none(steps)))
+
+    def _load(self) -> Loaded:
+        launch, layout, operand, sharing = self.launch, self.launch.layout, self.operand, self.sharing
         number, works = self.products.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first, steps = part * sharing.steps, sharing.steps
 
         def load() -> Numbers:
-            slot, parity = launch.slot(chunk + tile)
+            slot, parity = launch.slot(self.chunk + tile)
             ptx.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
             found = list(operand.load(base, first, steps, steps)), list(operand.scales(base, first, steps))
@@ -51,19 +68,18 @@ class RowProducts:
 
         count = operand.count_scales(steps)
         found = self.products.load_where(works, steps // operand.together, (count, 1), load)
-        return Loaded(sharing, tile, part, works, *found)
+        return Loaded(tile, part, works, *found)
 
-    def walk(self, chunk: Number, sharing: Sharing, sums: str) -> None:
-        """Multiply the chunk-th chunk and those behind it, some at a time, by the residual stream, and leave sums.
-
-        Every subgroup waits for every chunk, so that it sees every phase of their barriers."""
-        launch, layout, operand = self.launch, self.launch.layout, self.operand
+    def _walk(self) -> None:
+        """Some chunks at a time.  Every subgroup waits for every chunk, so that it sees every phase of their
+        barriers."""
+        launch, layout, operand, sharing = self.launch, self.launch.layout, self.operand, self.sharing
         number, works = self.products.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first, steps = part * sharing.steps, sharing.steps
 
         def some(turn: Number) -> None:
-            start = chunk + turn * sharing.tiles
+            start = self.chunk + turn * sharing.tiles
             slots = [launch.slot(start + i) for i in range(sharing.tiles)]
             for slot, parity in slots:
                 ptx.wait(launch.full(slot), parity)
@@ -80,22 +96,12 @@ class RowProducts:
                 totals = operand.add(numbers, right, own, totals)
             for slot, _ in slots:
                 self.products.release(slot, 1)
-            self._leave(Loaded(sharing, turn * sharing.tiles + tile, part, works, ()), totals, sums)
+            self._leave(Loaded(turn * sharing.tiles + tile, part, works, ()), totals)
 
         each(0, sharing.all // sharing.tiles, some)
 
-    def multiply(self, loaded: Loaded, sums: str) -> None:
-        """Multiply by the residual stream, and leave sums for the finisher."""
-        operand, steps = self.operand, loaded.sharing.steps
-        right = operand.operand(loaded.slice * steps, steps, steps)
-        self._leave(loaded, operand.add(loaded.numbers, right, loaded.scales, operand.none(steps)), sums)
-
-    def _leave(self, loaded: Loaded, totals: list[Number], sums: str) -> None:
+    def _leave(self, loaded: Loaded, totals: list[Number]) -> None:
         own = self.operand.whole(totals)
-        place = self._place(loaded, sums)
+        row = loaded.slice * (8 * self.sharing.all) + loaded.tile * 8 + self.products.group
+        place = self.launch.place(self.sums) + row * 4
         self.products.when_works(self.products.part == 0, loaded.works, lambda: ptx.store_words(place, [own]))
-
-    def _place(self, loaded: Loaded, sums: str) -> Number:
-        """Where a lane's row's sum goes."""
-        rows = 8 * loaded.sharing.all
-        return self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.products.group) * 4
