@@ -20,7 +20,7 @@ from real_sizes import memory
 from real_sizes.chains import Chains, Results
 from real_sizes.chips import Block, open_chip
 from real_sizes.elements import Place, Tensor
-from real_sizes.given import Given, Group, Kind
+from real_sizes.given import Given, Group, Kind, lower_parts
 from real_sizes.models import Case
 from real_sizes.reference import Kernel
 
@@ -229,9 +229,14 @@ class Artifacts:
         if function is not None and len(function.regions[0].blocks[0].arguments) <= len(group.main.arguments):
             kinds = [(shape_of(a), str(a.type.element_type)) for a in function.regions[0].blocks[0].arguments]
             with suppress(Unknown):
-                results = Kernel(function, Given(group, kinds, seed, signed).arrays).results
+                lower = lower_parts(function)
+                results = Kernel(function, Given(group, kinds, seed, signed, lower).arrays).results
                 found.by = "float64"
-                return kinds, Given(group, kinds, seed, signed), {n: partial(_of_tensor, t) for n, t in results.items()}
+                return (
+                    kinds,
+                    Given(group, kinds, seed, signed, lower),
+                    {n: partial(_of_tensor, t) for n, t in results.items()},
+                )
         found.by = "cpu"
         if self._chains is None:
             try:

@@ -15,7 +15,7 @@ import seeded
 from emulated_amd.mutants import moved_store, mutated, sites
 from real_sizes import chips, memory, run
 from real_sizes.chips import Amd
-from real_sizes.given import Group
+from real_sizes.given import Given, Group, lower_parts
 from real_sizes.kernels import Artifacts, Found, chosen, distinct, kind_of
 from real_sizes.models import ENTRIES, WEIGHTS, Case, odd_sizes, sizes
 from real_sizes.run import BEGUN, DONE, PART, PRECISIONS, TARGETS, Limits, cases_of, outcomes, unfinished
@@ -23,7 +23,9 @@ from real_sizes.table import BAD, table
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.ir.mlir import ir, new_context
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.plan.steps import Argument
 
 SMALL = Case("smollm2-135m", "rocm:gfx942", "two")
 FEW, SECONDS = 7, 2.0
@@ -157,6 +159,39 @@ def test_odd_sizes_are_of_many_kinds() -> None:
     assert {each["width"] % 64 for each in drawn} > {0, 8} and {each["vocabulary"] % 2 for each in drawn} == {0, 1}
     assert {each["head_width"] for each in drawn} == set(range(40, 257, 8))
     assert Case("odd-3", "cpu", "two").request(Path()).overrides["width"] == drawn[3]["width"]
+
+
+PARTS = """
+func.func @k(%u: memref<4x8xbf16>, %l: memref<4x8xbf16>) {
+  %a = bufferization.to_tensor %u restrict : memref<4x8xbf16> to tensor<4x8xbf16>
+  %b = bufferization.to_tensor %l restrict : memref<4x8xbf16> to tensor<4x8xbf16>
+  %e = tensor.empty() : tensor<4x8xf32>
+  %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) ->
+      (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%a, %b : tensor<4x8xbf16>, tensor<4x8xbf16>)
+      outs(%e : tensor<4x8xf32>) ATTRIBUTES {
+    ^bb0(%x: bf16, %y: bf16, %o: f32):
+      %p = arith.extf %x : bf16 to f32
+      %q = arith.extf %y : bf16 to f32
+      %r = arith.addf %p, %q : f32
+      linalg.yield %r : f32
+  } -> tensor<4x8xf32>
+  return
+}
+"""
+
+
+def test_parts_of_numbers_are_drawn_as_such() -> None:
+    """Kernels multiply the second parts of two operands by nothing, since a number's is 2^-9 of it at most."""
+    with new_context():
+        for attributes, lower in (("attrs = {inline}", {1}), ("", set())):
+            module = ir.Module.parse(PARTS.replace("ATTRIBUTES", attributes))
+            assert lower_parts(module.operation.regions[0].blocks[0].operations[0].operation) == lower
+    arguments = tuple(Argument(name, 0, 64, "r") for name in "ul")
+    group: Any = SimpleNamespace(main=SimpleNamespace(arguments=arguments), launches=())
+    kinds, seed = [((4, 8), "bf16")] * 2, seeded.fresh_seed()
+    plain, given = Given(group, kinds, seed), Given(group, kinds, seed, lower={1})
+    (upper, other), (same, rest) = ([memory.number(each, "bf16") for each in one.arrays] for one in (plain, given))
+    assert (upper == same).all() and (rest == other / 1024).all()
 
 
 def test_truths_are_0_or_1() -> None:
