@@ -59,9 +59,9 @@ class Layout:
     spread: a block has those of a sequence's positions whose number modulo this is its rank.  under_way: chunks that
     The weight copier brings at once.  threads: of a block.  entries: most probable tokens of a block that all others
     gather in a draw.  brings: whether the subgroups that multiply bring what the ring has no room for ahead of the
-    head.  awaited: what its barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the
-    argument that has it.  hoisted, hoisted_at: shapes of what is made ahead of the layers and where each starts, behind
-    all of it the end."""
+    head: not of BF16 that is walked through, with which the copier alone is 1 % faster on an H200.  awaited: what its
+    barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the argument that has it.  hoisted,
+    hoisted_at: shapes of what is made ahead of the layers and where each starts, behind all of it the end."""
 
     spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
     awaited: tuple[str, ...] = ("ended", "own", "merged", "hidden_units", "rows", "read")
@@ -110,9 +110,10 @@ class Layout:
 
     @property
     def exchange_cost(self) -> float:
-        """How much longer than one sequence's an exchange of the residual stream takes, with all that is done between
-        two."""
-        return 1.0
+        """How much longer than plain heads' an exchange of one sequence's residual stream takes, with all that is done
+        between two.  Who reads a head's row norms it again: Qwen3 of 0.6B on an H200 takes 632 us a token by one launch
+        and 564 by launches apart, GPT-2 of 355M 283 and 344."""
+        return 1.0 + 1.5 * len(self.chain.head_norms)
 
     def _hoisted_shapes(self) -> dict[int, tuple[int, ...]]:
         """Of F32 made ahead of the layers, by attention's argument; of several sequences each block has its own's."""
@@ -229,7 +230,7 @@ class Layout:
                 self.qkv.slices, self.up.slices, self.readers(self.out_projection), self.readers(self.down)
             )
             return
-        self.arrivals = SUBGROUPS
+        self.arrivals, self.brings = SUBGROUPS, bool(self.packed)
         self.out_projection = self.down = Sharing(tiles, 1, LINE // 16, tiles)
         for some in (LEAST_STAGES, 2, 1):
             self.qkv, self.up = walked(self.qkv_tiles, half, some, qkv), walked(self.up_tiles, half, some, up)

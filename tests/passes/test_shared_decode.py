@@ -10,8 +10,9 @@ import pytest
 import seeded
 from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
-from shared_steps import GPT2, by_cpu, clear_weights, compiled, fill_cache
+from shared_steps import EXAMPLES, GPT2, by_cpu, clear_weights, compiled, fill_cache
 
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 from lispgpt.runtime.session import Session
 
@@ -228,6 +229,21 @@ def test_what_is_no_such_chain_stays_as_it_was(
     (entry,) = artifact.plan.entries
     assert len(entry.launches) > 1
     assert any(r.startswith(f"it is not shared among clusters: {why}") for r in entry.remarks), entry.remarks
+
+
+@pytest.mark.parametrize(("program", "shared"), [("qwen3.lisp", False), ("llama_tiny.lisp", True)])
+def test_norms_of_heads_count_in_what_one_launch_takes(program: str, shared: bool, tmp_path: Path) -> None:
+    """Four layers of Qwen3 of 0.6B, and of the same without norms of heads."""
+    sizes: dict[str, int | str] = {
+        "layers": 4, "heads": 16, "kv-heads": 8, "width": 1024, "hidden": 3072, "vocab": 32000, "context": 1024,
+    }  # fmt: skip
+    path = tmp_path / "program.lisp"
+    given = "" if "(generate" in (EXAMPLES / program).read_text() else "(generate logits {:temperature 0.0})"
+    path.write_text(f'(require "{EXAMPLES / program}")\n{given}')
+    more: dict[str, int | str] = {"head-width": 64} if program == "qwen3.lisp" else {}
+    request = Request(path, "cuda:sm_90a", overrides={**sizes, **more}, entries=("decode-greedy",))
+    (entry,) = compile_request(request, Observer())[0].plan.entries
+    assert (len(entry.launches) == 1) == shared, entry.remarks
 
 
 def test_a_chip_without_clusters_is_left_alone(tmp_path: Path) -> None:
