@@ -6,6 +6,7 @@ it loads ahead of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +15,10 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import either, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.batch_launch import THREADS
-from lispgpt.passes.decode_step.batch_norms import DeferredNorm
 from lispgpt.passes.decode_step.batch_products import TextProducts
-from lispgpt.passes.decode_step.launch import Copied, finished, preload
+from lispgpt.passes.decode_step.chain import NormWeights, Product
+from lispgpt.passes.decode_step.deferred_norms import load_sums, normed
+from lispgpt.passes.decode_step.launch import finished, preload
 from lispgpt.passes.decode_step.layout import RANKS
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.targets import ptx
@@ -38,11 +40,18 @@ class Rows:
     """Results of products that a block has so many rows of each."""
 
     def __init__(
-        self, stack: ExitStack, products: TextProducts, norm: DeferredNorm, sharing: Sharing, count: int
+        self,
+        stack: ExitStack,
+        products: TextProducts,
+        layer: Number,
+        norm: NormWeights,
+        of: Sequence[Product],
+        sharing: Sharing,
+        count: int,
     ) -> None:
-        self.launch, self.products, self.norm, self.of = products.launch, products, norm, norm.products
+        self.launch, self.products, self.norm, self.of = products.launch, products, norm, of
         self.sharing, self.count = sharing, count
-        self.made = [stack.enter_context(finished(self.launch, one, norm.layer)) for one in self.of]
+        self.made = [stack.enter_context(finished(self.launch, one, layer)) for one in of]
         total, self.rows = count * self.launch.layout.sequences, []
         first = self.launch.subgroup * 32 + self.launch.lane
         for turn in range(-(-total // THREADS)):
@@ -51,7 +60,7 @@ class Rows:
             number = number if there is None else lesser(number, word(total - 1))
             sequence, row = number // count, number % count
             column = lesser(self.column(row), word(self.of[0].rows - 1))
-            fixed = [norm.load(one, column) for one in self.of]
+            fixed = [load_sums(self.launch, one, layer, column) for one in of]
             self.rows.append(_Row(row, sequence, [sequence.index(), column.index()], fixed, there))
             for made in self.made:
                 preload(made, self.rows[-1].place, 1)
@@ -69,7 +78,10 @@ class Rows:
                 assert before is not None
                 made.hold(before, value.value, row.place)
             (total,) = self._sum(row, number)
-            value = _behind(made, row.place, self.norm.normed(total, row.sequence, row.fixed[number]))
+            moments = ptx.load_reals(self.launch.moments_place(row.sequence), 2)
+            made.hold_product(normed(self.norm, total, row.fixed[number], *moments).value, row.place)
+            with made.reader.scope():
+                value = Number(made.reader.read(made.result, row.place))
         return value
 
     def _sum(self, row: _Row, number: int) -> list[Number]:
@@ -84,8 +96,8 @@ class Queries(Rows):
 
     def __init__(self, stack: ExitStack, products: TextProducts, layer: Number) -> None:
         launch, layout = products.launch, products.launch.layout
-        norm = DeferredNorm(launch, launch.chain.norms[0], layer, [launch.chain.qkv])
-        super().__init__(stack, products, norm, layout.qkv, 8 * layout.qkv_tiles)
+        norm, of = launch.chain.norms[0], [launch.chain.qkv]
+        super().__init__(stack, products, layer, norm, of, layout.qkv, 8 * layout.qkv_tiles)
 
     def _number(self, row: Number) -> Number:
         """Of a cluster's rows."""
@@ -111,8 +123,8 @@ class HiddenUnits(Rows):
 
     def __init__(self, stack: ExitStack, products: TextProducts, layer: Number) -> None:
         launch, layout = products.launch, products.launch.layout
-        norm = DeferredNorm(launch, launch.chain.norms[1], layer, launch.chain.gate_up)
-        super().__init__(stack, products, norm, layout.up, layout.hidden_rows)
+        norm, of = launch.chain.norms[1], launch.chain.gate_up
+        super().__init__(stack, products, layer, norm, of, layout.up, layout.hidden_rows)
 
     def column(self, row: Number) -> Number:
         layout = self.launch.layout
@@ -124,10 +136,3 @@ class HiddenUnits(Rows):
             number = one.sequence * launch.layout.hidden + launch.rank * launch.layout.hidden_rows + (one.row & -4)
             quad = launch.of_neighbours([self._finished(one)], 4)
             if_there(one.there, partial(launch.send, "units", [(number * 4, quad)], 4))
-
-
-def _behind(made: Copied, place: list[ir.Value], total: Number) -> Number:
-    """What the ops behind one product make of a sum."""
-    made.hold_product(total.value, place)
-    with made.reader.scope():
-        return Number(made.reader.read(made.result, place))
