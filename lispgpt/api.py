@@ -59,9 +59,8 @@ def compile(
     memory for, if not the checkpoint's.  batch: sequences decoded together,
     beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
     to compile; all by default.  pipeline: a file in place of the target's own.  precision: "fast" has products with
-    weights of 16 bits or fewer read activations in BF16, those of many rows weights in blocks, too, and tanh may be the
-    chip's own (within 2^-11); GPUs' matrix instructions otherwise read activations in two BF16 parts, for errors up to
-    1.3e-5 of the sum of magnitudes.
+    weights of 16 bits or fewer read activations in BF16, and tanh may be the chip's own (within 2^-11); GPUs' matrix
+    instructions otherwise read activations in two BF16 parts, for errors up to 1.3e-5 of the sum of magnitudes.
     quick: see `load`.
 
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.

@@ -10,6 +10,12 @@ import pytest
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.passes.schedule.warpgroups.product import (
+    BESIDE_REGISTERS,
+    READER_REGISTERS,
+    WIDENER_REGISTERS,
+    WRITER_REGISTERS,
+)
 from lispgpt.passes.targets import Gpu, find_target
 from lispgpt.passes.targets.warpgroup_tiles import Shape, cost, tilings
 from lispgpt.runtime.plan.artifact import Artifact
@@ -85,3 +91,10 @@ def test_clusters_use_every_core_of_a_chip_that_says_nothing_else() -> None:
 def test_a_tile_that_cannot_be_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no tile of splits 8 for a product over 192"):
         compile_request(made(tmp_path, 96, options=":splits 8"), Observer())
+
+
+@pytest.mark.parametrize("registers", [(WRITER_REGISTERS, READER_REGISTERS), (WIDENER_REGISTERS, BESIDE_REGISTERS)])
+def test_warpgroups_ask_for_no_more_registers_than_a_launch_has(registers: tuple[int, int]) -> None:
+    """Three warpgroups begin with what ptxas gives each thread, a multiple of eight: more never comes."""
+    writer, reader = registers
+    assert writer + 2 * reader <= 3 * (65536 // 384 // 8 * 8)
