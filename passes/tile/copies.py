@@ -94,11 +94,11 @@ def has_whole_pieces(operand: Operand) -> bool:
 
 
 def is_direct(operand: Operand) -> bool:
-    """Whether lanes can load it as matrix instructions take it: BF16 in whole pieces, or blocks of which rows are whole
-    words."""
+    """Whether lanes can load it as matrix instructions take it: BF16 or F32 in whole pieces, or blocks of which rows
+    are whole words."""
     if isinstance(operand, PackedOperand):
         return strided(operand.tensor) is not None and operand.layout.extent(operand.layout.sums) % WORD == 0
-    return operand.dtype == "bf16" and has_whole_pieces(operand)
+    return operand.dtype in ("bf16", "f32") and has_whole_pieces(operand)
 
 
 def flat(view: Operand) -> tuple[ir.Value, Callable[[Index, Index, Index], Index]]:

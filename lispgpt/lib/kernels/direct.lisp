@@ -1,4 +1,4 @@
-; A product of few rows with weights in BF16 or in blocks, such as a decode step of several sequences: no thread waits for another.
+; A product of few rows with weights in BF16, F32 or blocks, such as a decode step of several sequences: no thread waits for another.
 ; Each lane loads what it multiplies to its own registers, some steps ahead; subgroups share out k, and a block's rows of
 ; the other operand, which stand for columns here, come by way of the cache of its core.
 ;
