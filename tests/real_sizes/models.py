@@ -109,7 +109,10 @@ class Case:
 
     @property
     def is_one(self) -> bool:
-        """Whether there is such a thing: training is of weights that are numbers, of models with attention."""
+        """Whether there is such a thing: training is of weights that are numbers, of models with attention, and
+        a CPU's tokens are drawn by the host."""
+        if self.entry == "drawn" and self.target == "cpu":
+            return False
         return self.entry != "training" or (self.weights == "bf16" and size_of(self.model)["heads"] > 0)
 
     def request(self, folder: Path) -> Request:
