@@ -50,6 +50,7 @@ def compile(
     shapes: Sequence[Mapping[str, int]] = (),
     entries: Sequence[str] | None = None,
     pipeline: str | Path | None = None,
+    schedules: str | Path | Sequence[str | Path] = (),
     precision: str = EXACT,
     quick: bool = False,
 ) -> Artifact:
@@ -58,7 +59,8 @@ def compile(
     checkpoint: its header sets the program's config, and settings win over it.  context: positions to make code and
     memory for, if not the checkpoint's.  batch: sequences decoded together,
     beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
-    to compile; all by default.  pipeline: a file in place of the target's own.  precision: "fast" has products with
+    to compile; all by default.  pipeline: a file in place of the target's own.  schedules: a file, or several, with
+    schedules of your own for a GPU's kernels, tried before the compiler's.  precision: "fast" has products with
     weights of 16 bits or fewer read activations in BF16, and tanh may be the chip's own (within 2^-11); GPUs' matrix
     instructions otherwise read activations in two BF16 parts, for errors up to 1.3e-5 of the sum of magnitudes.
     quick: see `load`.
@@ -68,10 +70,16 @@ def compile(
     found = find_given(program, checkpoint)
     if isinstance(entries, str) or (entries is not None and not entries):
         raise UserError(f"entries is a list of entries' names, or None for all, not {entries!r}")
-    given = {"sizes": _shapes(shapes), "entries": entries, "precision": _precision(precision), "quick": quick}
+    given: dict[str, Any] = {
+        "sizes": _shapes(shapes),
+        "entries": entries,
+        "precision": _precision(precision),
+        "quick": quick,
+    }
+    given["schedules"] = _files(schedules, "schedules")
     target, settings = compiled_target(target), _settings(settings, context)
     more = (_path(pipeline), _batch(batch))
-    artifact = artifact_of(Request(found.program, target, settings, found.config, *more, **given))  # type: ignore[arg-type]
+    artifact = artifact_of(Request(found.program, target, settings, found.config, *more, **given))
     remember(own_cache_folder(), artifact)
     return artifact
 
@@ -87,6 +95,7 @@ def load(
     batch: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
     pipeline: str | Path | None = None,
+    schedules: str | Path | Sequence[str | Path] = (),
     precision: str = EXACT,
     quick: bool = False,
     tokenizer: str | Path | None = None,
@@ -106,8 +115,9 @@ def load(
     model that a program of the package is for.  checkpoint: a path, or several, of which the last that has a weight
     gives it. weights: arrays by weights' names, which win over those. A weight that neither has begins as the program's
     `:init` says, with a warning, and without any checkpoint as training begins: `weights={}` begins so with all.
-    target: as for `compile`, or "auto", "rocm" or "cuda" for what is installed here; precision: as for `compile`; an
-    artifact has its own of both. quick: compile in less time (a third or so), without vectors, tiles and LLVM's
+    target: as for `compile`, or "auto", "rocm" or "cuda" for what is installed here; precision,
+    schedules: as for `compile`; an artifact has its own of these.
+    quick: compile in less time (a third or so), without vectors, tiles and LLVM's
     optimisation, to code that is 2 to 50 times slower, for programs tried on few numbers; code that is kept and fast is
     taken as it is. context: positions to make memory for. tokenizer: a file; by default the one beside the checkpoint.
     adapter: a LoRA's folder in PEFT's format, which is added to a Hugging Face folder's weights; adapters: such folders
@@ -140,6 +150,8 @@ def load(
         source = matching_artifact(path, given.artifact, given.checkpoint)
         if _precision(precision) not in (EXACT, source.precision):
             raise UserError(f"{path} was compiled with precision {source.precision!r}")
+        if _files(schedules, "schedules"):
+            raise UserError(f"schedules are for programs: {path} is compiled")
         if not trust:
             folders = [own_cache_folder(), *([folder] if folder else [])]
             check_trusted(source, path, folders, trusted_keys({}) if keys is None else named(keys))
@@ -149,6 +161,7 @@ def load(
         settings, rounding = _settings(settings, context), _precision(precision)
         more = (_path(pipeline), _batch(batch), sizes)
         how: dict[str, Any] = {"precision": rounding, "each_op": first_nan, "more": given.more, "quick": quick}
+        how["schedules"] = _files(schedules, "schedules")
         source = Request(path, chip, settings, given.config, *more, **how)
         about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)
@@ -198,6 +211,14 @@ def _batch(count: int) -> int:
     if type(count) is not int or count < 1:
         raise UserError(f"batch is a number of sequences, from 1 on, not {count!r}")
     return count
+
+
+def _files(given: str | Path | Sequence[str | Path], what: str) -> list[Path]:
+    """A file or several, as paths."""
+    listed = [given] if isinstance(given, (str, Path)) else given
+    if not isinstance(listed, Sequence) or not all(isinstance(path, (str, Path)) for path in listed):
+        raise UserError(f"{what} is a file, or a list of files, not {given!r}")
+    return [named(path) for path in listed]
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -126,7 +126,7 @@ class Checked:
 
     @property
     def _on_cpu(self) -> Request:
-        return replace(self.request, target="cpu", pipeline=None, precision="exact", longest=0, batch=1)
+        return replace(self.request, target="cpu", pipeline=None, schedules=(), precision="exact", longest=0, batch=1)
 
     def on_cpu(self) -> Model:
         return Model(self._on_cpu, self.checkpoint, cache=self.cache, device="cpu", threads=self.threads)

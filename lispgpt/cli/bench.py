@@ -21,7 +21,7 @@ from lispgpt.bench.comparison import table as kernel_table
 from lispgpt.bench.measures import Bench, Measure, table
 from lispgpt.bench.processes import measure_whole
 from lispgpt.cli.completing import TARGET
-from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option
+from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option, schedules_option
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import echo
 from lispgpt.compiler.folders import PROGRAMS, is_folder
@@ -42,6 +42,7 @@ DEFAULT = PROGRAMS / "gpt2_generate.lisp"
     "--target", type=TARGET, default="auto", show_default=True, help="auto, cpu, cuda, rocm, emulated:gfx1151, …"
 )
 @precision_option()
+@schedules_option()
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @click.option("--at", multiple=True, type=click.IntRange(0), default=(64, 512), help="Positions of decode steps.")
 @click.option(
@@ -76,7 +77,8 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
         if options[name]
         for word in (f"--{name}", str(options[name]))
     ]
-    given = {name: options[name] for name in ("target", "context", "threads", "precision")}
+    words += [word for path in options["schedules"] for word in ("--schedules", str(path))]
+    given = {name: options[name] for name in ("target", "context", "threads", "precision", "schedules")}
     whole = None
     if options["processes"]:
         whole = measure_whole(words, options["rounds"])

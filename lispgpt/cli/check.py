@@ -17,7 +17,15 @@ from lispgpt.base.folders import cache_folder
 from lispgpt.checking.check import Checked, check
 from lispgpt.checking.words import told
 from lispgpt.cli.completing import TARGET
-from lispgpt.cli.options import COMMAND_LINE, PATH, config_settings, given_among, guarded, precision_option
+from lispgpt.cli.options import (
+    COMMAND_LINE,
+    PATH,
+    config_settings,
+    given_among,
+    guarded,
+    precision_option,
+    schedules_option,
+)
 from lispgpt.cli.prompts import numbers
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import echo, say
@@ -45,6 +53,7 @@ from lispgpt.runtime.text import tokens_of
 )
 @precision_option()
 @click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own.")
+@schedules_option()
 @click.option("--tokenizer", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
 @click.option("--source", type=PATH, help="The program of an artifact (default: as it was when it was compiled).")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences in a step.")
@@ -96,7 +105,7 @@ def _gpu_here(given: Given) -> str:
     return found
 
 
-OF_PROGRAMS = ("settings", "context", "precision", "pipeline")
+OF_PROGRAMS = ("settings", "context", "precision", "pipeline", "schedules")
 """Options of what is compiled from a program."""
 
 
@@ -111,7 +120,7 @@ def _request(ctx: click.Context, given: Given, options: dict[str, Any], folder: 
             raise click.UsageError(f"--source is for artifacts: {given.program} is a program")
         settings = config_settings(options["settings"], options["context"])
         made = Request(given.program, target, settings, given.config, options["pipeline"], batch, unsized=True)
-        return replace(made, precision=options["precision"], unneeded=(DRAWN,))
+        return replace(made, precision=options["precision"], schedules=options["schedules"], unneeded=(DRAWN,))
     if said := given_among(ctx, OF_PROGRAMS):
         raise click.UsageError(f"{said} is for programs: {given.program} is compiled")
     if target != artifact.target:

@@ -198,9 +198,11 @@ OWN = {
     "--most 2 --batch 2 --devices 2",
     "lispgpt bench --checkpoint": f"{GPT2} --at 8 --rounds 1",
     "lispgpt bench --prompt": f"{AUSTEN} --prompt 16 --rounds 1",
+    "lispgpt bench --schedules": "--schedules wide.lisp --target cuda",
     "lispgpt bench --kernels": "--kernels --target cuda",
     "lispgpt check --checkpoint": f"{GPT2} --target emulated:gfx1151 --prompt 'My dear' --steps 1",
     "lispgpt check --prompt-tokens": f"{AUSTEN} --target emulated:gfx1151 --prompt-tokens 3,5 --steps 1",
+    "lispgpt check --schedules": f"{AUSTEN} --target emulated:gfx1151 --schedules wide.lisp --steps 1",
     "lispgpt check --pipeline": f"{AUSTEN} --target emulated:gfx1151 --pipeline gpu.lisp --steps 1",
     "lispgpt check --source": f"gfx1151.lgpt --checkpoint {AUSTEN} --target emulated:gfx1151 --prompt-tokens 3,5 "
     "--steps 1 --source examples/gpt2_generate.lisp",

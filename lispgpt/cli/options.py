@@ -70,13 +70,7 @@ def program_options() -> list[Any]:
         precision_option(),
         QUICK,
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
-        click.option(
-            "--schedules",
-            type=PATH,
-            multiple=True,
-            metavar="FILE",
-            help="Schedules of your own for a GPU's kernels, tried before the compiler's.",
-        ),
+        schedules_option(),
         click.option(
             "--batch",
             type=click.IntRange(1, 1 << 16),
@@ -119,6 +113,17 @@ def observer_of(options: Mapping[str, Any], show: Callable[[str], None]) -> Obse
     if options["kernels"] and options["dump_dir"] is None:
         raise click.UsageError("--dump-kernels needs --dump-dir, a folder for them")
     return Observer(show=show, tell=say, **{name: options[name] for name in WATCHING})
+
+
+def schedules_option() -> Any:
+    """Files of the user's own schedules."""
+    return click.option(
+        "--schedules",
+        type=PATH,
+        multiple=True,
+        metavar="FILE",
+        help="Schedules of your own for a GPU's kernels, tried before the compiler's.",
+    )
 
 
 def precision_option() -> Any:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import click
+import numpy as np
 import pytest
 from tile_programs import plain
 
+import lispgpt
 from lispgpt.base.errors import UserError
+from lispgpt.checking.check import Checked
+from lispgpt.cli import check
+from lispgpt.cli.main import main
 from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -78,3 +86,54 @@ def test_tiles_that_do_not_go_together_are_an_error_at_the_form(
     assert span is not None and span.source.name == str(tmp_path / "mine.lisp")
     form = span.source.text[span.start : span.end]
     assert form.startswith("(tile.mma p sums ") and form.count("(") == form.count(")") == 1
+
+
+def test_python_takes_files_of_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LISPGPT_CACHE", str(tmp_path / "cache"))
+    Path("mine.lisp").write_text(schedule())
+    Path("p.lisp").write_text("(require nn)(entry p [(a [40 64] f32) (b [70 64] f32)] (matmul-transposed a b))")
+    (facts,) = lispgpt.compile("p.lisp", target="rocm:gfx1151", schedules=["mine.lisp"]).kernels.values()
+    assert facts["tiles"] == "mine"
+    with pytest.raises(UserError, match="schedules is a file, or a list of files, not 3"):
+        lispgpt.load("p.lisp", schedules=3)  # type: ignore[arg-type]
+    Path("wrong.lisp").write_text(schedule().replace("p sums a b", "p sums b a"))
+    a, b = np.zeros((40, 64), np.float32), np.zeros((70, 64), np.float32)
+    with (
+        pytest.raises(UserError, match=r"do not go together") as found,
+        lispgpt.load("p.lisp", target="emulated:gfx1151", schedules="wrong.lisp") as model,
+    ):
+        model.run("p", a=a, b=b)
+    assert found.value.span is not None and found.value.span.source.name.endswith("wrong.lisp")
+
+
+def test_check_compiles_with_the_schedules_that_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "p.lisp").write_text("(entry p [(a [40 64] f32)] a)")
+    asked: dict[str, Any] = dict.fromkeys(("source", "context", "pipeline")) | {"settings": (), "batch": 1}
+    asked |= {"target": "emulated:gfx1151", "precision": "exact", "schedules": (tmp_path / "mine.lisp",)}
+    request = check._request(click.Context(check.check_), find_given(tmp_path / "p.lisp", None), asked, tmp_path)
+    assert request.schedules == (tmp_path / "mine.lisp",)
+    assert Checked(request, None, "emulated:gfx1151")._on_cpu.schedules == (), "whose kernels are no tile programs"
+
+
+@pytest.mark.slow
+def test_check_finds_what_a_schedule_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LISPGPT_CACHE", str(tmp_path / "cache"))
+    Path("wrong.lisp").write_text(schedule(least=1).replace("p sums a b", "p sums b a"))
+    Path("right.lisp").write_text(schedule(least=1))
+    weights = "(require nn)(config vocab 64 context 64)(weights (table [vocab 64]) (w [64 64]))"
+    logits = "(entry logits [tokens positions] (matmul-transposed (last (linear (rows table tokens) w)) table))"
+    Path("m.lisp").write_text(f"{weights}\n{logits}(generate logits {{}})")
+    check_ = "check m.lisp --checkpoint m.safetensors --target emulated:gfx1151 --length 40 --steps 1"
+    for command, code, says in (
+        ("checkpoint make m.safetensors --for m.lisp", 0, "wrote m.safetensors"),
+        (f"{check_} --schedules right.lisp", 0, "beside float64"),
+        (f"{check_} --schedules wrong.lisp", 1, "wrong.lisp:9:"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(command.split())
+        said = capfd.readouterr()
+        assert ended.value.code == code and says in said.out + said.err, said
