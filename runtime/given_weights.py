@@ -87,14 +87,14 @@ def completed(
 
     weights: what an artifact says of them.  names: what the program calls the weights of model folders: such a folder
     has to have those.  everything: also those without an :init, as training from nothing begins.  Where a checkpoint
-    has none of the weights it is of another program, and nothing is added.
+    has none of the weights, or not all of those without an :init, it is of another program, and nothing is added.
     """
     there = set(checkpoint.names())
     missing = [name for name in weights if name not in there]
     if checkpoint.format in WHOLE and names is not None:
         missing = [name for name in missing if name not in names.weights]
-    missing = [name for name in missing if everything or "init" in weights[name]]
-    if not missing or (not everything and not there & set(weights)):
+    other = not there & set(weights) or any("init" not in weights[name] for name in missing)
+    if not missing or (other and not everything):
         return checkpoint, []
     listed = [(n, tuple(w["shape"]), w["dtype"], bool(w.get("stacked"))) for n, w in weights.items()]
     said = {name: (str(w["init"][0]), float(w["init"][1])) for name, w in weights.items() if "init" in w}

@@ -218,3 +218,16 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
         damaged.write_bytes(data[: rng.integers(1, len(data))] if rng.random() < 0.2 else data)
         with suppress(lispgpt.UserError, MemoryError):
             read_inputs((f"x={damaged}",))
+
+
+def test_a_checkpoint_of_another_program_is_said_to_lack_what_it_lacks(tmp_path: Path, call: Call) -> None:
+    """And nothing begins as :init says where it has not all that is without one."""
+    (tmp_path / "own.lisp").write_text(
+        "(require nn)\n(weights (table [9 4]) (gain [4] {:init 1}) (mix [4 4]))\n"
+        "(entry logits [tokens positions]\n"
+        "  (matmul-transposed (linear (rms-norm (last (rows table tokens)) gain 1e-5) mix) table))\n(generate logits)\n"
+    )
+    (tmp_path / "other.lisp").write_text("(weights (table [9 4]) (b [4]))\n")
+    assert call("checkpoint", "make", tmp_path / "w.safetensors", "--for", tmp_path / "other.lisp").code == 0
+    found = call("run", tmp_path / "own.lisp", "--checkpoint", tmp_path / "w.safetensors", "--prompt-tokens", "1")
+    assert found.code == 1 and "begin as" not in found.err and found.err.rstrip().endswith("declares (it has table, b)")

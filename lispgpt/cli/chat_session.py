@@ -30,7 +30,8 @@ HELP = """/retry            have the last message answered again
 /save FILE        write the conversation; /load FILE goes on with one
 /system TEXT      have another system message; without TEXT none
 /clear            forget what was said
-/bye              end, as Ctrl-D does"""
+/bye              end, as /quit, /exit and Ctrl-D do"""
+ENDS = ("/bye", "/quit", "/exit")
 TWICE = 0.3
 """Seconds within which a second Ctrl-C is the first one, which came by two ways."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -76,7 +77,7 @@ class ChatSession:
         while True:
             try:
                 if message := self._message().strip():
-                    if message == "/bye":
+                    if message in ENDS:
                         return
                     yield message
             except EOFError:

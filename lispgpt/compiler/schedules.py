@@ -48,7 +48,10 @@ def runner_for(
 def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
     """UserError where files hold schedules and no pass of a pipeline would choose among them."""
     if files and all(call.name != CHOOSES for call in pipeline.calls):
-        raise UserError(f"pipeline {pipeline.name} has no {CHOOSES} pass, which would choose among schedules")
+        raise UserError(
+            f"schedules are of a GPU's kernels (--target rocm:…, cuda:…): pipeline {pipeline.name} has no "
+            f"{CHOOSES} pass, which would choose among them"
+        )
 
 
 def _library(target: Target, files: Sequence[Path], own: Sequence[ScheduleForm], pipeline: Pipeline) -> Library:

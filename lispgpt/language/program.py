@@ -16,6 +16,7 @@ from lispgpt.language.core import registry
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.language import Language
+from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.values import BlockType, Builtin, Function, LaterFunction, State, Weight
 from lispgpt.language.forms import (
     arithmetic,
@@ -202,7 +203,7 @@ def begin(
     files = evaluator.states.of(modules.Files)
     files.root = root
     files.prelude.names.update(LANGUAGE.names)
-    core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
+    core = modules.load(evaluator, LIBRARY / "core.lisp", place)
     files.prelude.names.update(core.names)
     return evaluator, Environment(files.prelude, Dialects())
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source, Span
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.values import Builtin
 from lispgpt.language.forms import kernels, modules
 from lispgpt.language.forms.schedules import ScheduleForm, Schedules
 from lispgpt.language.program import begin
 from lispgpt.language.reader.forms import List
 
-KERNELS = modules.LIBRARY / "kernels"
+KERNELS = LIBRARY / "kernels"
 """The folder of the library's schedules."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
+from lispgpt.language.core.library import ELSEWHERE
 
 KINDS = ("form", "library", "tile", "pass", "target", "device", "command", "flag")
 
@@ -59,6 +60,7 @@ def find(entries: Iterable[Entry], name: str) -> list[Entry]:
         spoken = [entry.name for entry in apropos(known, [name])[:5]]
         hint = f"; did you mean {' or '.join(f'`{each}`' for each in like)}?" if like else ""
         hint += f"; it is spoken of under {', '.join(f'`{each}`' for each in spoken)}" if spoken else ""
+        hint += f"; {ELSEWHERE[name]}" if name in ELSEWHERE else ""
         raise UserError(f"the reference has no `{name}`{hint}")
     return found
 
@@ -66,7 +68,7 @@ def find(entries: Iterable[Entry], name: str) -> list[Entry]:
 def apropos(entries: Iterable[Entry], words: Sequence[str]) -> list[Entry]:
     """The entries that have all words: first those whose names are made of them, then those that have them in their
     names, in their text as words, and within others; of each, those first that most example programs use."""
-    wanted = [word.lower() for word in words]
+    wanted = " ".join(words).lower().split()
 
     def rank(entry: Entry) -> int | None:
         name, whole = entry.name.lower(), f"{entry.name} {entry.signature} {entry.text}".lower()

@@ -11,14 +11,13 @@ from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Alias
 from lispgpt.language.forms import functions
 from lispgpt.language.ops.op_names import DIALECTS
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector, show
 from lispgpt.language.reader.reader import read
-
-LIBRARY = Path(__file__).resolve().parents[2] / "lib"
 
 
 @dataclass

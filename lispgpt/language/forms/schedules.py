@@ -46,7 +46,10 @@ def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any
         evaluator.site.fail("a schedule is (schedule name [kernel] {:takes expression} body…)", form)
     given = _options(options)
     if given is None:
-        says = "a schedule's options are {:takes expression}, which kernels it is for, and {:of attention} if of such"
+        says = (
+            "a schedule's options are :takes, with an expression that says which kernels it is for, and, where these "
+            "are no products, :of attention"
+        )
         evaluator.site.fail(says, options)
     bound = parameters.parse_parameters(evaluator.site, taken, "schedule")
     asks, of = given

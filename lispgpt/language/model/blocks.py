@@ -9,6 +9,7 @@ from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import VIEWS, defining_op
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.registry import NAMES
 from lispgpt.language.core.values import BlockType, Weight
 from lispgpt.language.forms import modules, shapes
@@ -37,7 +38,7 @@ def unpacked(evaluator: Evaluator, weight: Weight, stored: ir.Value, form: Form)
     stored: bytes, [… blocks bytes].  The ops that compute them are marked `inline`: every kernel has its own.  The last
     one of them says in `blocks` of which type they are.
     """
-    library = modules.load(evaluator, modules.LIBRARY / "blocks.lisp", form)
+    library = modules.load(evaluator, LIBRARY / "blocks.lisp", form)
     *outer, count, nbytes = stored.type.shape
     rows = shapes.reshape(evaluator, stored, (math.prod(outer), count, nbytes), form)
     value = evaluator.value_of(evaluator.call(library.names[weight.dtype], [rows], form), form)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lispgpt.language.core.environment import Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import describe
 from lispgpt.language.forms import modules
@@ -18,7 +19,7 @@ from lispgpt.language.reader.forms import Keyword, List, Map, Symbol, show
 COUNTS = ("max-new-tokens", "top-k", "seed")
 PENALTIES = ("repeat-penalty", "presence-penalty", "frequency-penalty")
 OPTIONS = (*COUNTS, "temperature", "top-p", "min-p", "greedy", *PENALTIES)
-LIBRARY, DECODING = "generation.lisp", "decoding"
+FILE, DECODING = "generation.lisp", "decoding"
 
 
 @special("generate", 1, 2)
@@ -30,7 +31,7 @@ def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any
     if model.generation is not None:
         evaluator.site.fail("a program has one `generate`", form)
     model.generation = Generation(name.name, _options(evaluator, form, environment), form)
-    library = modules.load(evaluator, modules.LIBRARY / LIBRARY, form)
+    library = modules.load(evaluator, LIBRARY / FILE, form)
     evaluator.call(library.lookup(Symbol(form.span, DECODING)), [model.entries[name.name]], form)
     return None
 

@@ -10,6 +10,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.parameters import parse_parameters
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Closure, describe, items_of
@@ -44,7 +45,7 @@ class GradientRules:
 
 def without_rule(evaluator: Evaluator, what: str) -> str:
     """What to say of an op that has no rule; what: it, in a user's words.  The language's own rules are a library."""
-    if (modules.LIBRARY / "gradients.lisp").resolve() not in evaluator.states.of(modules.Files).loaded:
+    if (LIBRARY / "gradients.lisp").resolve() not in evaluator.states.of(modules.Files).loaded:
         return "the gradients of the language's forms stand in a library: (require gradients), or nn, which has it"
     return f"there is no gradient rule for {what}; (defgradient …) adds one"
 

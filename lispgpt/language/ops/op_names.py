@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.library import ELSEWHERE, library_of
 from lispgpt.language.reader.forms import Symbol
 
 DIALECTS = (
@@ -18,24 +19,6 @@ DIALECTS = (
     "shard", "smt", "sparse_tensor", "spirv", "tensor", "tosa", "transform", "ub", "vcix", "vector", "wasmssa",
     "x86", "xegpu", "xevm",
 )  # fmt: skip
-
-
-IN_OTHER_LISPS = {
-    "lambda": "a function without a name is (fn [x] …)",
-    "defun": "a function is (defn name [x] …)",
-    "define": "a name is bound with (def name value)",
-    "let*": "`let` binds in turn already",
-    "begin": "`do` puts forms in a row",
-    "progn": "`do` puts forms in a row",
-    "set!": "a name is bound once; `loop` and scf.for carry values that change",
-    "setq": "a name is bound once; `loop` and scf.for carry values that change",
-    "while": "(loop [x start] :while condition :do next) repeats",
-    "recur": "(loop [x start] :while condition :do next) repeats",
-    "car": "the first of a list is (first x)",
-    "cdr": "the rest of a list is (rest x)",
-    "return": "a function's value is its last form, or (func.return x)",
-}
-"""What a form that other Lisps have is here."""
 
 
 def full_name(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> str | None:
@@ -73,8 +56,9 @@ def fail_unknown(evaluator: Evaluator, symbol: Symbol, environment: Environment)
     name = symbol.name
     if "." in name.strip(".") or "/" in name.strip("/"):
         _fail_unknown_op(evaluator, symbol, environment)
-    here = IN_OTHER_LISPS.get(name)
+    here, library = ELSEWHERE.get(name), library_of(name)
     hint = f"; {here}" if here else did_you_mean(name, environment.visible())
+    hint = f"; (require {library}) brings it" if library not in (None, "core") else hint
     evaluator.site.fail(f"there is no form, function or macro `{name}`{hint}", symbol)
 
 

@@ -9,7 +9,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source, Span, form_end
 from lispgpt.language.reader.forms import Form, show
 
-LONGEST_CHAIN = 12
+LONGEST_CHAIN = 5
 _SAYS_NOTHING = re.compile("see current operation|required by region isolation")
 
 # How MLIR calls kinds of types, and how a beginner would.
