@@ -32,7 +32,7 @@ from lispgpt.passes.tile.copies import (
     has_whole_pieces,
     packed,
 )
-from lispgpt.passes.tile.cost import OTHER_REGISTERS, SPILLED, Work, seconds, unpacking, work_of
+from lispgpt.passes.tile.cost import SPILLED, Work, seconds, unpacking, work_of
 from lispgpt.passes.tile.types import (
     SPREAD,
     SUBGROUP,
@@ -139,7 +139,7 @@ class Builder:
         turns = 0.5 if once else (1 + ahead) / ahead  # what is multiplied first makes room for the rest
         held = turns * flight / (members * self.target.subgroup * WORD)
         room = self.target.lane_registers(members * self.target.subgroup, resident)
-        return round(1e9 * time * (SPILLED if held + numbers + OTHER_REGISTERS > room else 1))
+        return round(1e9 * time * (SPILLED if held + numbers > room else 1))
 
     def direct_words(self, rows: int, columns: int, share: int) -> int:
         """Registers of a lane that a step of so much k takes of such tiles: three times as many of what norms make, of

@@ -42,9 +42,10 @@ DEEPER, TOGETHER = 0.6, 3
 """What a lane loads at once counts less the more it is: by a power.  What memory and cores take is added so, too, since
 neither waits only for the other."""
 
-OTHER_REGISTERS, SPILLED = 32, 3
-"""Registers of a lane beside sums and what it has loaded, the step that it multiplies and those on their way; and how
-much longer a kernel takes that has no room for all of them: twice to four times on an H200 (2026)."""
+SPILLED = 3
+"""How much longer a kernel takes whose lanes have no room for their sums and what they have loaded, the step that they
+multiply and those on their way: twice to four times on an H200 (2026).  What else a lane keeps is found room for: of
+160 registers where there are 128 the compiler spills next to nothing, of 176 half a kilobyte."""
 
 ONCE, SHARING, TURNS = 0.1, 28, 3
 """The part of the time beyond that of bytes from memory that is left where lanes load all that they have of k, plain
