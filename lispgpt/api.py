@@ -61,8 +61,9 @@ def compile(
     beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
     to compile; all by default.  pipeline: a file in place of the target's own.  schedules: a file, or several, with
     schedules of your own for a GPU's kernels, tried before the compiler's.  precision: "fast" has products with
-    weights of 16 bits or fewer read activations in BF16, and tanh may be the chip's own (within 2^-11); GPUs' matrix
-    instructions otherwise read activations in two BF16 parts, for errors up to 1.3e-5 of the sum of magnitudes.
+    weights of 16 bits or fewer read activations in BF16, those of many rows weights in blocks, too, and tanh may be the
+    chip's own (within 2^-11); GPUs' matrix instructions otherwise read activations in two BF16 parts, for errors up to
+    1.3e-5 of the sum of magnitudes.
     quick: see `load`.
 
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.

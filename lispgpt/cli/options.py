@@ -133,9 +133,9 @@ def precision_option() -> Any:
         type=click.Choice(PRECISIONS),
         default=EXACT,
         show_default=True,
-        help="fast: products with weights of 16 bits or fewer read activations in BF16, and tanh may be the chip's own "
-        "(within 2^-11).  exact: in F32, which GPUs' matrix instructions have in two BF16 parts (errors up to 1.3e-5 "
-        "of the sum of magnitudes).",
+        help="fast: products with weights of 16 bits or fewer read activations in BF16, long prompts weights in "
+        "blocks, too, and tanh may be the chip's own (within 2^-11).  exact: in F32, which GPUs' matrix instructions "
+        "have in two BF16 parts (errors up to 1.3e-5 of the sum of magnitudes).",
     )
 
 

@@ -43,11 +43,11 @@ from lispgpt.passes.targets import Gpu
 @dataclass(frozen=True)
 class StoreParts(Pass):
     """rows: the fewest of a product to treat this way; fewer are multiplied by other instructions.  blocks: whether
-    also of one with weights in blocks, which schedule-gpu-warpgroups takes if asked to."""
+    also of one with weights in blocks, which schedule-gpu-warpgroups widens."""
 
     starts_from = (UNPLACED,)
     rows: int = 32
-    blocks: bool = False
+    blocks: bool = True
 
     def run(self, module: ir.Module, target: object) -> None:
         if not isinstance(target, Gpu) or target.warpgroup is None or target.copies is None:

@@ -48,8 +48,7 @@ from lispgpt.passes.targets.warpgroup_tiles import CLOCK, PARTS, Shape, Tiling, 
 @dataclass(frozen=True)
 class ScheduleGpuWarpgroups(Pass):
     """least_rows: the fewest rows of x to treat this way.  rows, outputs, warpgroups, splits, pair: of a `Tiling`;
-    0: by cost.  shared: whether blocks may share the k of all tiles.  widens: whether to take weights in blocks, which
-    is still to be proved on GPUs."""
+    0: by cost.  shared: whether blocks may share the k of all tiles.  widens: whether weights in blocks, too."""
 
     starts_from = (PLACED,)
     only_faster = True
@@ -60,7 +59,7 @@ class ScheduleGpuWarpgroups(Pass):
     splits: int = 0
     pair: int = 0
     shared: bool = True
-    widens: bool = False
+    widens: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.warpgroup is None or target.copies is None:
