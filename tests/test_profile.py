@@ -302,7 +302,9 @@ def test_the_report_has_every_kernels_work_and_floor_and_each_entrys_sum(compile
     head, *rows = kernel_table(artifact, assembly).splitlines()
     offers = {line.partition(" could be by: ")[0] for line in rows if " could be by: " in line}
     assert offers == {name for name, facts in artifact.kernels.items() if "offers" in facts} != set()
-    rows = [row for row in rows if " could be by: " not in row]
+    tiled = {line.partition(" is written by ")[0] for line in rows if " is written by the schedule " in line}
+    assert tiled == {name for name, facts in artifact.kernels.items() if facts.get("tiles")}
+    rows = [row for row in rows if " could be by: " not in row and " is written by the schedule " not in row]
     assert "rocm:gfx1151" in head and "256 GB/s" in head and "Ryzen AI Max+ 395" in head and "full context" in head
     assert rows[0].split()[-5:] == ["load", "MB", "Mflop", "floor", "us"]
     kernels, sums = rows[1 : len(artifact.kernels) + 1], rows[len(artifact.kernels) + 1 :]
