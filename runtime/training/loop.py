@@ -168,7 +168,7 @@ class Loop:
             kept = f"the checkpoint of step {self._kept} is kept" if self._kept else "no checkpoint was written yet"
             raise UserError(
                 f"the training diverged at step {number}: {'; '.join(wrong)}; {kept}. A lower --lr or --clip, or a "
-                "longer --warmup, may help"
+                "longer --warmup, may help; --first-nan finds the form that a NaN comes from"
             )
 
     def _save(self, number: int) -> None:
