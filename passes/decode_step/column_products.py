@@ -10,19 +10,19 @@ from functools import partial
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import either, lesser, loop, real, word
 from lispgpt.passes.decode_step.layout import LINE
-from lispgpt.passes.decode_step.products import PAIR, Loaded, Numbers, Products
+from lispgpt.passes.decode_step.products import PAIR, Loaded, Numbers, Products, RingProduct
 from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.weights import Fragment, Scale, ScaledWeights, weights_of
 from lispgpt.passes.targets import ptx
 
 
-class ColumnProducts:
-    """A product that sums over what the cluster has at `source`.  name: its own in the layout.  count: of its chunks.
-    sums: the place where they are left."""
+class ColumnProducts(RingProduct):
+    """A product that sums over what the cluster has at `source`, and leaves sums for the exchanger.  name: its own in
+    the layout.  count: of its chunks."""
 
     def __init__(self, products: Products, name: str, sharing: Sharing, count: int, source: str, sums: str) -> None:
-        self.products, self.sharing, self.count, self.source, self.sums = products, sharing, count, source, sums
-        self.launch, self.group, self.part = products.launch, products.group, products.part
+        super().__init__(products, sharing, sums)
+        self.count, self.source, self.group, self.part = count, source, products.group, products.part
         self.weights = weights_of(products.launch, name)
 
     @property
@@ -30,17 +30,7 @@ class ColumnProducts:
         """Whether its weights are whole numbers, of which BF16 takes long to make."""
         return isinstance(self.weights, ScaledWeights)
 
-    def prepare(self, chunk: Number) -> None:
-        """chunk: the first one's number in the ring.  Load its weights and those behind it, where they are held."""
-        self.chunk = chunk
-        if self.launch.layout.whole:
-            self.loaded = self._load()
-
-    def multiply(self) -> None:
-        """Multiply by what the cluster has, and leave sums for the exchanger."""
-        if not self.launch.layout.whole:
-            self._walk()
-            return
+    def _multiply_loaded(self) -> None:
         loaded, steps = self.loaded, self.sharing.steps
         right = self._operand(loaded.slice * steps, steps)
         x = self.weights.sums(loaded.numbers, right, loaded.scales)

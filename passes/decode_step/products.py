@@ -7,6 +7,7 @@ walk through the ring's chunks when it is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -80,6 +81,38 @@ class Products:
         if works is not None:
             condition = condition & works
         when(condition, body)
+
+
+class RingProduct(ABC):
+    """A product whose weights come by way of the ring.  sums: the place where they are left."""
+
+    def __init__(self, products: Products, sharing: Sharing, sums: str) -> None:
+        self.products, self.sharing, self.sums, self.launch = products, sharing, sums, products.launch
+
+    def prepare(self, chunk: Number) -> None:
+        """chunk: the first one's number in the ring.  Load its weights and those behind it, where they are held."""
+        self.chunk = chunk
+        if self.launch.layout.whole:
+            self.loaded = self._load()
+
+    def multiply(self) -> None:
+        """Multiply by the other side, which is there, and leave sums."""
+        if self.launch.layout.whole:
+            self._multiply_loaded()
+        else:
+            self._walk()
+
+    @abstractmethod
+    def _load(self) -> Loaded:
+        """A subgroup's share of the weights."""
+
+    @abstractmethod
+    def _multiply_loaded(self) -> None:
+        """Multiply what has been loaded."""
+
+    @abstractmethod
+    def _walk(self) -> None:
+        """Multiply chunks as they come."""
 
 
 def parts_of_pair(one: Number, other: Number) -> list[Number]:

@@ -14,7 +14,7 @@ from math import gcd
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import each
 from lispgpt.passes.decode_step.int8_digits import Int8Digits
-from lispgpt.passes.decode_step.products import Loaded, Numbers, Products
+from lispgpt.passes.decode_step.products import Loaded, Numbers, Products, RingProduct
 from lispgpt.passes.decode_step.row_operand import RowOperand
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.weights import ScaledWeights, weights_of
@@ -30,24 +30,14 @@ def operand_of(products: Products, name: str) -> RowOperand:
     return Int8Digits(products, weights) if isinstance(weights, ScaledWeights) else RowOperand(products, weights)
 
 
-class RowProducts:
-    """A product of the residual stream.  name: its own in the layout.  sums: the place where they are left."""
+class RowProducts(RingProduct):
+    """A product of the residual stream, which leaves sums for the finisher.  name: its own in the layout."""
 
     def __init__(self, products: Products, name: str, sharing: Sharing, sums: str) -> None:
-        self.products, self.sharing, self.sums, self.launch = products, sharing, sums, products.launch
+        super().__init__(products, sharing, sums)
         self.operand = operand_of(products, name)
 
-    def prepare(self, chunk: Number) -> None:
-        """chunk: the first one's number in the ring.  Load its weights and those behind it, where they are held."""
-        self.chunk = chunk
-        if self.launch.layout.whole:
-            self.loaded = self._load()
-
-    def multiply(self) -> None:
-        """Multiply by the residual stream, and leave sums for the finisher."""
-        if not self.launch.layout.whole:
-            self._walk()
-            return
+    def _multiply_loaded(self) -> None:
         operand, steps = self.operand, self.sharing.steps
         right = operand.operand(self.loaded.slice * steps, steps, steps)
         self._leave(self.loaded, operand.add(self.loaded.numbers, right, self.loaded.scales, operand.none(steps)))
