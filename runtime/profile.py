@@ -122,16 +122,22 @@ def _advancing(
 ) -> float:
     """Seconds of launches that advance the inputs, in the fastest of a few rounds of so many runs from these on."""
     executable = session.prepare(replace(entry, steps=launches * runs))
-    best = float("inf")
-    for _ in range(ROUNDS + 1):
+    best = min(rounds_of(session, entry, inputs, executable, ROUNDS + 1))
+    session.put(entry, inputs)
+    return best / runs
+
+
+def rounds_of(session: Session, entry: Entry, inputs: Mapping[str, Any], executable: Any, rounds: int) -> list[float]:
+    """Seconds of each of so many launches of what was prepared, all from the same inputs of the entry."""
+    found = []
+    for _ in range(rounds):
         session.put(entry, inputs)
         session.device.sync()
         started = time.perf_counter()
         session.device.launch(executable)
         session.device.sync()
-        best = min(best, (time.perf_counter() - started) / runs)
-    session.put(entry, inputs)
-    return best
+        found.append(time.perf_counter() - started)
+    return found
 
 
 def _advances(step: Launch, entry: Entry) -> bool:

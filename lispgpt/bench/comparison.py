@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from lispgpt.bench.prediction import ASSUMPTIONS, Predicted, predict, rates_of
 from lispgpt.execution.model import Model
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Positions
-from lispgpt.runtime.profile import profile_entry
+from lispgpt.runtime.profile import profile_entry, rounds_of
 
 ROUNDS = 7
 
@@ -79,15 +78,8 @@ def _compared(
         launches = sum(launch.kernel == kernel for launch in entry.launches)
         microseconds = None if guessed is None else guessed.seconds * 1e6
         lines.append(Line(kernel, launches, times.get(kernel), microseconds, guessed.bound if guessed else ""))
-    executable, measured = session.prepare(entry), []
-    for _ in range(rounds + 1):
-        session.put(entry, inputs)
-        session.device.sync()
-        started = time.perf_counter()
-        session.device.launch(executable)
-        session.device.sync()
-        measured.append((time.perf_counter() - started) * 1e6)
-    return Comparison(title, tuple(lines), statistics.median(measured[1:]), total)
+    measured = rounds_of(session, entry, inputs, session.prepare(entry), rounds + 1)
+    return Comparison(title, tuple(lines), statistics.median(measured[1:]) * 1e6, total)
 
 
 def table(found: Comparison) -> str:
