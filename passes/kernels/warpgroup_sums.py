@@ -11,6 +11,7 @@ from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.ring import Place, Ring
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
+from lispgpt.passes.targets.warpgroup_tiles import products_of
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,7 @@ class TileSums:
             ready = unit.ready([*left, *sums])
             left, sums = ready[: len(left)], ready[len(left) :]
         parts = 2 if left is not None else len(wholes)
-        most = max(parts, len(columns))
-        # Products of smaller parts are below what the sum of parts keeps of a number.
-        pairs = [(p, q) for p in range(parts) for q in range(min(len(columns), most - p))]
+        pairs = products_of(parts, len(columns))
         for block in range(unit.inner // unit.block):
             own = [unit.advanced(column, block, transposed[1]) for column in columns]
             for part, other in pairs:

@@ -66,14 +66,20 @@ class Shape:
 
     @property
     def products(self) -> int:
-        """BF16 products of an element: those of smaller parts are left out."""
-        most = max(self.parts, self.widened)
-        return sum(min(max(1, self.widened), most - part) for part in range(self.parts))
+        """BF16 products of an element."""
+        return len(products_of(self.parts, max(1, self.widened)))
 
     @property
     def splits_left(self) -> bool:
         """Whether the left operand is split in registers."""
         return self.parts == PARTS and not self.stored
+
+
+def products_of(left: int, right: int) -> list[tuple[int, int]]:
+    """Which parts are multiplied of operands of so many: products of smaller ones are below what the sum of parts keeps
+    of a number."""
+    most = max(left, right)
+    return [(part, other) for part in range(left) for other in range(min(right, most - part))]
 
 
 @dataclass(frozen=True)
