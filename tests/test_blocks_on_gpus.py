@@ -69,8 +69,7 @@ def test_prompts_widen_blocks_once_a_tile(
         f"(require nn)\n(weights (w [{columns} {inner}] {dtype}))\n(entry prompt [(x [n {inner}])] {{:y {body}}})\n"
     )
     text = (Path(__file__).parents[1] / "passes/pipelines/gpu.lisp").read_text().replace("(pass choose) ", "")
-    text = text.replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{:widens true {options}}})")
-    text = text.replace("store-parts)", "store-parts {:blocks true})")
+    text = text.replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})")
     pipeline.write_text(text.replace('"skinny direct"', '""'))
     w = rng.normal(0, 1, (columns, inner)).astype(np.float32)
     write_safetensors(path, [("w", w.shape, "f32")], [w])

@@ -10,7 +10,7 @@ Before:                                         After:
 Requires: entries on tensors, and what contract-products ensures.
 Ensures: where the target multiplies BF16 by warpgroups, which would split an operand in F32 into such parts again for
 every tile, what an elementwise op or a product makes in F32 and only products of many rows with weights in BF16 or in
-blocks (`blocks`) read, directly or reshaped, is their sum, which keeps 16 bits.  The kernel that makes it stores both,
+blocks read, directly or reshaped, is their sum, which keeps 16 bits.  The kernel that makes it stores both,
 and each of those that multiply brings them to where it multiplies from.
 """
 
@@ -42,12 +42,10 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass(frozen=True)
 class StoreParts(Pass):
-    """rows: the fewest of a product to treat this way; fewer are multiplied by other instructions.  blocks: whether
-    also of one with weights in blocks, which schedule-gpu-warpgroups widens."""
+    """rows: the fewest of a product to treat this way; fewer are multiplied by other instructions."""
 
     starts_from = (UNPLACED,)
     rows: int = 32
-    blocks: bool = True
 
     def run(self, module: ir.Module, target: object) -> None:
         if not isinstance(target, Gpu) or target.warpgroup is None or target.copies is None:
@@ -63,7 +61,7 @@ class StoreParts(Pass):
             return False
         value = op.results[0]
         readers = _readers(value) if value.type.element_type == b.f32() else []
-        return bool(readers) and all(_rows(product, read, self.blocks) >= self.rows for product, read in readers)
+        return bool(readers) and all(_rows(product, read) >= self.rows for product, read in readers)
 
 
 def _readers(value: ir.Value) -> list[tuple[ir.Operation, ir.Value]]:
@@ -75,15 +73,15 @@ def _readers(value: ir.Value) -> list[tuple[ir.Operation, ir.Value]]:
     return found
 
 
-def _rows(op: ir.Operation, value: ir.Value, blocks: bool) -> int:
-    """How many rows a value is in an op that is a product of it and of something in BF16, or if asked for in blocks; 0
-    where it is none."""
+def _rows(op: ir.Operation, value: ir.Value) -> int:
+    """How many rows a value is in an op that is a product of it and of something in BF16 or in blocks; 0 where it is
+    none."""
     sides = list(op.operands)[:2]
     if not is_product(op) or sides.count(value) != 1:
         return 0
     own = sides.index(value)
     weights = defining_op(viewed(sides[1 - own]))
-    in_blocks = blocks and weights is not None and "blocks" in weights.attributes
+    in_blocks = weights is not None and "blocks" in weights.attributes
     if sides[1 - own].type.element_type != ir.BF16Type.get() and not in_blocks:
         return 0
     maps, extents = [dim_positions(map_) for map_ in indexing_maps(op)], loop_extents(op)

@@ -48,7 +48,7 @@ from lispgpt.passes.targets.warpgroup_tiles import CLOCK, PARTS, Shape, Tiling, 
 @dataclass(frozen=True)
 class ScheduleGpuWarpgroups(Pass):
     """least_rows: the fewest rows of x to treat this way.  rows, outputs, warpgroups, splits, pair: of a `Tiling`;
-    0: by cost.  shared: whether blocks may share the k of all tiles.  widens: whether weights in blocks, too."""
+    0: by cost.  shared: whether blocks may share the k of all tiles."""
 
     starts_from = (PLACED,)
     only_faster = True
@@ -59,14 +59,13 @@ class ScheduleGpuWarpgroups(Pass):
     splits: int = 0
     pair: int = 0
     shared: bool = True
-    widens: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.warpgroup is None or target.copies is None:
             return
         constant = constant_arguments(module)
         for kernel, found in unscheduled_products(module, is_made, self.name):
-            product = self._turned(found)
+            product = _turned(found)
             sides = self._sides(product, target, target.copies)
             if sides is not None and (tiling := self._tiling(kernel, product, sides, target)) is not None:
                 if tiling.shares is not None:
@@ -77,7 +76,7 @@ class ScheduleGpuWarpgroups(Pass):
         """Seconds that it should take of a product; Refused where it leaves that to others."""
         if target.warpgroup is None or target.copies is None:
             raise Refused("the chip has no matrix instructions of warpgroups")
-        product = self._turned(found)
+        product = _turned(found)
         sides = self._sides(product, target, target.copies)
         if sides is None:
             raise Refused(
@@ -88,17 +87,11 @@ class ScheduleGpuWarpgroups(Pass):
             raise Refused("no tile has the groups of columns of which moments are wanted")
         return cost(tiling, self._shape(kernel, product, sides), target) / CLOCK
 
-    def _turned(self, found: Product) -> Product:
-        """With weights in blocks, or what is in BF16, on the right."""
-        if self.widens and BlockWeights.of(found.right) is not None:
-            return found
-        return found.transposed() if found.right.dtype == "f32" else found
-
     def _sides(self, product: Product, target: Gpu, copies: TensorCopies) -> Sides | None:
         """How both operands are copied; None where they cannot be, or the product is too small."""
         unit, layout = target.warpgroup, product.layout
         assert unit is not None
-        widened = _widened_side(product, unit.inner, copies.line) if self.widens else None
+        widened = _widened_side(product, unit.inner, copies.line)
         if (product.left.dtype not in ("f32", "bf16") or (product.right.dtype != "bf16" and widened is None)) or (
             product.rows < self.least_rows or product.columns < unit.columns
         ):
@@ -145,6 +138,13 @@ class ScheduleGpuWarpgroups(Pass):
                 return None
             candidates = [t for t in candidates if has_groups(t, moments.group, unit.threads)]
         return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))
+
+
+def _turned(found: Product) -> Product:
+    """With weights in blocks, or what is in BF16, on the right."""
+    if BlockWeights.of(found.right) is not None:
+        return found
+    return found.transposed() if found.right.dtype == "f32" else found
 
 
 def _widened_side(product: Product, step: int, line: int) -> WidenedSide | None:
