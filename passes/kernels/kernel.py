@@ -55,14 +55,19 @@ def reschedule(
 
     Where `emit` raises Refused the kernel stays as it was, with the reason noted, and the answer is False.
     """
+    return not why_left(kernel, grid, block, emit)
+
+
+def why_left(kernel: ir.Operation, grid: Sequence[int], block: Sequence[int], emit: Callable[[], None]) -> list[str]:
+    """The same, with the reason for an answer; none where the kernel has its new body."""
     old = operations(kernel.regions[0].blocks[0])
-    with refusable(kernel):
+    with refusable(kernel) as reasons:
         with ir.InsertionPoint(old[-1]), kernel.location:
             emit()
         for op in reversed(old[:-1]):
             op.erase()
         set_launch(kernel, grid, block)
-    return "grid" in kernel.attributes
+    return reasons
 
 
 def contract(kernel: ir.Operation) -> None:

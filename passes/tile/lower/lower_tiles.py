@@ -13,10 +13,9 @@ from __future__ import annotations
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, kernel_functions, nested_operations, operations
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.kernel import constant_arguments, why_left
 from lispgpt.passes.kernels.offers import Offer, note_offers, offers_of
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.lower.lowering import Lowering
@@ -43,16 +42,9 @@ def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
         (contraction,) = [op for op in ops if op.name == "linalg.contract"]
         product = Product(contraction, layout)
     lowering = Lowering(kernel, product, constants, target)
-    threads, left = ir.IntegerAttr(facts["threads"]).value, list[str]()
-
-    def emit() -> None:
-        try:
-            lowering.emit()
-        except Refused as refused:
-            left.append(str(refused))
-            raise
-
-    if reschedule(kernel, integers(facts["grid"]), [threads], target, emit):
+    threads = ir.IntegerAttr(facts["threads"]).value
+    left = why_left(kernel, integers(facts["grid"]), [threads], lowering.emit)
+    if not left:
         lowering.tiles.record(kernel)
         if residency := ir.IntegerAttr(facts["residency"]).value:
             target.set_residency(kernel, residency)
