@@ -1,4 +1,4 @@
-"""The library's files, and which of them has a name."""
+"""Where a name stands that a program does not have: in a file of the library, or in what users come from."""
 
 from __future__ import annotations
 
