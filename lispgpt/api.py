@@ -57,13 +57,12 @@ def compile(
     """Compile a model program for a target such as "cpu", "rocm:gfx1151" or "cuda:sm_90a"; `.save(path)` writes it.
 
     checkpoint: its header sets the program's config, and settings win over it.  context: positions to make code and
-    memory for, if not the checkpoint's.  batch: sequences decoded together,
-    beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
-    to compile; all by default.  pipeline: a file in place of the target's own.  schedules: a file, or several, with
-    schedules of your own for a GPU's kernels, tried before the compiler's.  precision: "fast" has products with
-    weights of 16 bits or fewer read activations in BF16, those of many rows weights in blocks, too, and tanh may be the
-    chip's own (within 2^-11); GPUs' matrix instructions otherwise read activations in two BF16 parts, for errors up to
-    1.3e-5 of the sum of magnitudes.
+    memory for, if not the checkpoint's.  batch: sequences decoded together, beside single ones.  shapes: sizes of
+    entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which to compile; all by default.  pipeline:
+    a file in place of the target's own.  schedules: a file, or several, with schedules of your own for a GPU's kernels,
+    tried before the compiler's.  precision: "fast" has products with weights of 16 bits or fewer read activations in
+    BF16, those of many rows weights in blocks, too, and tanh may be the chip's own (within 2^-11); GPUs' matrix
+    instructions otherwise read activations in two BF16 parts, for errors up to 1.3e-5 of the sum of magnitudes.
     quick: see `load`.
 
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
@@ -76,8 +75,8 @@ def compile(
         "entries": entries,
         "precision": _precision(precision),
         "quick": quick,
+        "schedules": _schedules(schedules),
     }
-    given["schedules"] = _files(schedules, "schedules")
     target, settings = compiled_target(target), _settings(settings, context)
     more = (_path(pipeline), _batch(batch))
     artifact = artifact_of(Request(found.program, target, settings, found.config, *more, **given))
@@ -114,20 +113,19 @@ def load(
 
     program: a program's file, whose entries are compiled as they are needed, an artifact, or a Hugging Face folder of a
     model that a program of the package is for.  checkpoint: a path, or several, of which the last that has a weight
-    gives it. weights: arrays by weights' names, which win over those. A weight that neither has begins as the program's
-    `:init` says, with a warning, and without any checkpoint as training begins: `weights={}` begins so with all.
-    target: as for `compile`, or "auto", "rocm" or "cuda" for what is installed here; precision,
-    schedules: as for `compile`; an artifact has its own of these.
-    quick: compile in less time (a third or so), without vectors, tiles and LLVM's
-    optimisation, to code that is 2 to 50 times slower, for programs tried on few numbers; code that is kept and fast is
-    taken as it is. context: positions to make memory for. tokenizer: a file; by default the one beside the checkpoint.
-    adapter: a LoRA's folder in PEFT's format, which is added to a Hugging Face folder's weights; adapters: such folders
-    that are loaded beside the weights, where each text has its own (`Model.text`). draft: a smaller model of the same
-    tokens, a program, artifact or folder alone, which drafts tokens for this one to check: the same tokens, in less
-    time. threads: of a CPU. cache: a folder that keeps what was compiled; by default the command's (LISPGPT_CACHE, else
-    ~/.cache/lispgpt), and None keeps nothing. check: hold every launch to what it says it reads and writes (on a CPU,
-    slow). first_nan: compile each op as a kernel of its own, look at what each makes, and raise UserError at the form
-    that the first NaN comes from (slow).
+    gives it.  weights: arrays by weights' names, which win over those.  A weight that neither has begins as the
+    program's `:init` says, with a warning, and without any checkpoint as training begins: `weights={}` begins so with
+    all.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is installed here; precision, schedules: as for
+    `compile`; an artifact has its own of these.  quick: compile in less time (a third or so), without vectors, tiles
+    and LLVM's optimisation, to code that is 2 to 50 times slower, for programs tried on few numbers; code that is kept
+    and fast is taken as it is.  context: positions to make memory for.  tokenizer: a file; by default the one beside
+    the checkpoint.  adapter: a LoRA's folder in PEFT's format, which is added to a Hugging Face folder's weights;
+    adapters: such folders that are loaded beside the weights, where each text has its own (`Model.text`).  draft: a
+    smaller model of the same tokens, a program, artifact or folder alone, which drafts tokens for this one to check:
+    the same tokens, in less time.  threads: of a CPU.  cache: a folder that keeps what was compiled; by default the
+    command's (LISPGPT_CACHE, else ~/.cache/lispgpt), and None keeps nothing.  check: hold every launch to what it says
+    it reads and writes (on a CPU, slow).  first_nan: compile each op as a kernel of its own, look at what each makes,
+    and raise UserError at the form that the first NaN comes from (slow).
 
     UserError where the program is wrong: its forms are evaluated, and each of its own entries once whose sizes are
     known, unless that was compiled before.
@@ -151,7 +149,7 @@ def load(
         source = matching_artifact(path, given.artifact, given.checkpoint)
         if _precision(precision) not in (EXACT, source.precision):
             raise UserError(f"{path} was compiled with precision {source.precision!r}")
-        if _files(schedules, "schedules"):
+        if _schedules(schedules):
             raise UserError(f"schedules are for programs: {path} is compiled")
         if not trust:
             folders = [own_cache_folder(), *([folder] if folder else [])]
@@ -162,7 +160,7 @@ def load(
         settings, rounding = _settings(settings, context), _precision(precision)
         more = (_path(pipeline), _batch(batch), sizes)
         how: dict[str, Any] = {"precision": rounding, "each_op": first_nan, "more": given.more, "quick": quick}
-        how["schedules"] = _files(schedules, "schedules")
+        how |= {"schedules": _schedules(schedules)}
         source = Request(path, chip, settings, given.config, *more, **how)
         about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)
@@ -195,11 +193,19 @@ def _shapes(given: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
 
 
 def _paths(given: str | Path | Sequence[str | Path] | None) -> list[str | Path]:
-    if given is None or isinstance(given, (str, Path)):
-        return [] if given is None else [given]
-    if not isinstance(given, Sequence) or not given or not all(isinstance(path, (str, Path)) for path in given):
-        raise UserError(f"checkpoint is a path or a list of paths, not {given!r}")
-    return list(given)
+    return [] if given is None else _listed(given, "checkpoint is a path or a list of paths", least=1)
+
+
+def _schedules(given: str | Path | Sequence[str | Path]) -> list[Path]:
+    return list(map(named, _listed(given, "schedules is a file, or a list of files")))
+
+
+def _listed(given: str | Path | Sequence[str | Path], says: str, least: int = 0) -> list[str | Path]:
+    """A path, or several; UserError, which begins with what they are, for anything else."""
+    listed = [given] if isinstance(given, (str, Path)) else given
+    if not isinstance(listed, Sequence) or len(listed) < least or not all(isinstance(x, (str, Path)) for x in listed):
+        raise UserError(f"{says}, not {given!r}")
+    return list(listed)
 
 
 def _precision(name: str) -> str:
@@ -212,14 +218,6 @@ def _batch(count: int) -> int:
     if type(count) is not int or count < 1:
         raise UserError(f"batch is a number of sequences, from 1 on, not {count!r}")
     return count
-
-
-def _files(given: str | Path | Sequence[str | Path], what: str) -> list[Path]:
-    """A file or several, as paths."""
-    listed = [given] if isinstance(given, (str, Path)) else given
-    if not isinstance(listed, Sequence) or not all(isinstance(path, (str, Path)) for path in listed):
-        raise UserError(f"{what} is a file, or a list of files, not {given!r}")
-    return [named(path) for path in listed]
 
 
 def _path(path: str | Path | None) -> Path | None:
