@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import sys
 import time
@@ -15,8 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from lispgpt.cli.chat_session import TWICE
 from lispgpt.cli.main import main
 
 AUSTEN = Path(__file__).resolve().parent.parent.parent / "examples" / "models" / "austen"
@@ -132,24 +136,43 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
 
-def test_ctrl_c_stops_the_answer_alone() -> None:
-    terminal = Terminal([*COMMAND, "--max-new-tokens", "100000", "--logit-bias", f"{END}=-inf"])
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A model of random numbers with a context so long that its answers last longer than a test waits."""
+    wide, context, generator = 32, 1 << 16, np.random.default_rng(1)
+    config = json.loads((AUSTEN / "config.json").read_text())
+    sizes = {"n_positions": context, "n_ctx": context, "n_embd": wide, "n_head": 2, "n_layer": 1, "dtype": "float32"}
+    (tmp_path / "config.json").write_text(json.dumps(config | sizes))
+    shutil.copy(AUSTEN / "tokenizer.json", tmp_path)
+    shapes: dict[str, tuple[int, ...]] = {"wte": (config["vocab_size"], wide), "wpe": (context, wide)}
+    shapes |= {"h.0.attn.c_attn": (wide, 3 * wide), "h.0.attn.c_proj": (wide, wide)}
+    shapes |= {"h.0.mlp.c_fc": (wide, 4 * wide), "h.0.mlp.c_proj": (4 * wide, wide)}
+    tensors = {f"{name}.weight": generator.normal(0, 0.1, shape) for name, shape in shapes.items()}
+    tensors |= {f"{name}.bias": np.zeros(shape[1]) for name, shape in shapes.items() if name.startswith("h.")}
+    for norm in ("h.0.ln_1", "h.0.ln_2", "ln_f"):
+        tensors |= {f"{norm}.weight": np.ones(wide), f"{norm}.bias": np.zeros(wide)}
+    save_file({name: tensor.astype(np.float32) for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def test_ctrl_c_stops_the_answer_alone(endless: Path) -> None:
+    choices = ["--seed", "1", "--max-new-tokens", "60000", "--logit-bias", f"{END}=-inf"]
+    terminal = Terminal([sys.executable, "-m", "lispgpt", "chat", str(endless), *choices])
     try:
-        terminal.until("> $")
+        terminal.until(r"\n> $")
         terminal.type("It is a truth\n")
         terminal.until(r"(\w+\W+){20}")
         terminal.type("\x03")
-        terminal.until("> $")
+        terminal.until(r"\n> $")
         terminal.type("/retry\n")
         terminal.until(r"(\w+\W+){12}")
-        time.sleep(0.4)
         terminal.type("\x03")
-        terminal.until("> $")
-        time.sleep(0.4)
+        terminal.until(r"\n> $")
+        time.sleep(1.2 * TWICE)  # before which another one counts as the same
         terminal.type("\x03")
-        assert "Ctrl-D" in terminal.until("> $")
+        assert "Ctrl-D" in terminal.until(r"\n> $")
         terminal.type("/help\n")
-        assert "/save FILE" in terminal.until("> $")
+        assert "/save FILE" in terminal.until(r"\n> $")
         terminal.type("\x04")
         terminal.until("never", 30)
         assert terminal.code() == 0
