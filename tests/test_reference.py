@@ -25,7 +25,7 @@ import lispgpt.runtime.devices
 from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source
 from lispgpt.cli.command_examples import LINES, OWN, VALUES
-from lispgpt.cli.doc import entries, shown
+from lispgpt.cli.doc import entries, named, shown
 from lispgpt.cli.main import COMMANDS, main, main_group
 from lispgpt.cli.repl import Session
 from lispgpt.compiler.driver import Observer, Request, emit
@@ -39,6 +39,7 @@ from lispgpt.language.reader.reader import read
 from lispgpt.passes.base import FOLDER, find_pass, make_pass
 from lispgpt.passes.targets import CHIPS, find_target
 from lispgpt.pipelines.pipeline_file import pass_call
+from lispgpt.reference import language
 from lispgpt.reference.entry import KINDS, Entry, apropos, find
 from lispgpt.reference.pages import Said, said_in
 from lispgpt.reference.site import TITLES, guide, write_site
@@ -47,6 +48,10 @@ from lispgpt.runtime.devices import device_kinds
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ("forms.md", "declarations.md", "library.md")
 EXAMPLES = list({id(said): said for file in FILES for said in said_in(file).values()}.values())
+
+
+OTHERS = ("tile", "pass", "target", "device")
+"""Kinds whose names no form and no function of the library has."""
 
 
 def names_of(kind: str) -> set[str]:
@@ -316,6 +321,38 @@ def test_a_name_a_flag_and_words_are_found() -> None:
         shown(("rms-nrom",))
 
 
+def test_a_name_is_found_without_making_all_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is found among all, by reading little of the library and loading no pass and no other command."""
+    of_language = names_of("form") | names_of("library")
+    assert not of_language & {entry.name for entry in entries() if entry.kind in OTHERS}
+    drawn = [entries()[number].name for number in seeded.rng().permutation(len(entries()))[:12]]
+    for name in [*drawn, "train", "--min-p"]:
+        assert named(name) == find(entries(), name), name
+    for kept in (language._parts, language._definitions, language._searched):
+        kept.cache_clear()
+    read_texts: list[str] = []
+    monkeypatch.setattr(language, "read", lambda source: read_texts.append(source.text) or read(source))
+    monkeypatch.setattr("lispgpt.cli.doc.commands", None)
+    monkeypatch.setattr("lispgpt.cli.doc.entries", None)
+    shown(("reduced-along",))
+    assert read_texts and sum(map(len, read_texts)) < 10_000
+
+
+def test_forms_of_the_library_begin_their_lines() -> None:
+    """What the reference takes for one form of a file is one."""
+    for path in (ROOT / "lispgpt" / "lib").rglob("*.lisp"):
+        whole = read(Source(path.name, path.read_text()))
+        starts = [part.start for part in language._parts(path)]
+        assert [form.span.start for form in whole] == starts, path
+
+
+def test_related_names_have_entries() -> None:
+    """And none is a word that a definition uses for itself."""
+    known = {entry.name for entry in entries()}
+    for entry in entries():
+        assert set(entry.related) <= known and entry.name not in entry.related, entry.name
+
+
 class Links(HTMLParser):
     """The anchors of a page, and where its links lead."""
 
@@ -340,28 +377,33 @@ def test_words_find_first_what_programs_use() -> None:
         find(entries(), "kv")
 
 
-def test_the_site_says_once_what_names_share(tmp_path: Path) -> None:
-    write_site(tmp_path / "site", entries())
-    page, shared = (tmp_path / "site" / "form.html").read_text(), said_in("forms.md")
-    for said in {id(said): said for said in shared.values() if len(said.names) > 1 and said.example}.values():
-        assert page.count(f"<code>{escape(said.example)}</code>") == 1, said.names
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site's first page."""
+    return write_site(tmp_path_factory.mktemp("pages") / "site", entries())
 
 
-def test_the_site_is_whole(tmp_path: Path) -> None:
-    first = write_site(tmp_path / "site", entries())
-    pages = {path.name: Links(path.read_text()) for path in first.parent.glob("*.html")}
+def test_the_site_says_once_what_names_share(site: Path) -> None:
+    for page, file in (("form", "forms.md"), ("tile", "tile.md")):
+        text, shared = site.with_name(f"{page}.html").read_text(), said_in(file)
+        for said in {id(said): said for said in shared.values() if len(said.names) > 1 and said.example}.values():
+            assert text.count(f"<code>{escape(said.example)}</code>") == 1, said.names
+
+
+def test_the_site_is_whole(site: Path) -> None:
+    pages = {path.name: Links(path.read_text()) for path in site.parent.glob("*.html")}
     assert {f"{kind}.html" for kind in KINDS} | {f"{name}.html" for name in guide()} | {"index.html"} == set(pages)
     for name, page in pages.items():
         for link in page.links:
             file, _, anchor = link.partition("#")
             if file.startswith("https://"):
                 continue
-            assert (first.parent / (file or name)).is_file(), (name, link)
+            assert (site.parent / (file or name)).is_file(), (name, link)
             assert not anchor or anchor in pages[file or name].places, (name, link)
-    named = re.findall(r'"(\w+\.html)#([^"]+)"', (first.parent / "names.js").read_text())
+    named = re.findall(r'"(\w+\.html)#([^"]+)"', (site.parent / "names.js").read_text())
     assert len(named) == len(entries()) and all(anchor in pages[file].places for file, anchor in named)
     with pytest.raises(UserError, match="cannot write"):
-        write_site(first, entries())
+        write_site(site, entries())
 
 
 def test_what_is_said_of_a_definition_stands_by_itself() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -14,16 +14,50 @@ from lispgpt.cli.completing import Named
 from lispgpt.cli.main import COMMANDS
 from lispgpt.cli.options import PATH
 from lispgpt.cli.terminal import echo
-from lispgpt.reference import language, machinery, tiles
+from lispgpt.reference import language, tiles
 from lispgpt.reference.entry import KINDS, Entry, apropos, find
+
+Kind = Callable[[str | None], Iterator[Entry]]
+"""Makes the entries of a kind, or of a kind's one name."""
 
 
 @cache
-def entries() -> tuple[Entry, ...]:
-    """All that there is."""
-    behind = (machinery.passes, machinery.targets, machinery.devices)
-    every = (language.forms, language.library, tiles.words, tiles.ops, *behind, commands)
-    return tuple(entry for kind in every for entry in kind())
+def entries(examples: bool = True) -> tuple[Entry, ...]:
+    """All that there is.  examples: whether those that nobody wrote are looked for in programs, which takes long."""
+    of_language = (*language.forms(), *language.library(examples=examples))
+    return (*of_language, *(entry for kind in (*_tiles(), *_behind()) for entry in kind(None)), *commands())
+
+
+def _language() -> tuple[Kind, ...]:
+    return language.forms, language.library
+
+
+def _tiles() -> tuple[Kind, ...]:
+    return tiles.words, tiles.ops
+
+
+def _behind() -> tuple[Kind, ...]:
+    """What stands behind the language, whose modules take long to load."""
+    from lispgpt.reference import machinery
+
+    return machinery.passes, machinery.targets, machinery.devices
+
+
+def named(name: str) -> list[Entry]:
+    """The entries of a name, as `find` finds them among all; those that are there without making all others.  No name
+    of the language is one of a tile program's or of what stands behind."""
+    if not name.startswith(("lispgpt ", "-")):
+        for kinds in (_language, _tiles, _behind):
+            if found := [entry for kind in kinds() for entry in kind(name)]:
+                return find(found, name)
+    found = [entry for entry in _of_several_words() if name in (entry.name, entry.name.rpartition(" ")[2])]
+    return find(found or entries(examples=False), name)
+
+
+def _of_several_words() -> Iterator[Entry]:
+    from lispgpt.reference import machinery
+
+    yield from (*tiles.ops(), *machinery.devices(), *commands())
 
 
 def commands() -> Iterator[Entry]:
@@ -62,7 +96,9 @@ def _flags(name: str, command: click.Command) -> Iterator[Entry]:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...", type=Named(lambda ctx: [entry.name for entry in entries()]))
+@click.argument(
+    "names", nargs=-1, metavar="[NAME]...", type=Named(lambda ctx: [entry.name for entry in entries(examples=False)])
+)
 @click.option("--site", type=PATH, help="Write the reference and the guide as pages into this folder.")
 @click.option("--about", is_flag=True, help="List what has all these words in its name or text.")
 def doc(names: tuple[str, ...], site: Path | None, about: bool) -> None:
@@ -76,7 +112,7 @@ def doc(names: tuple[str, ...], site: Path | None, about: bool) -> None:
         echo(f"{write_site(site, entries())}: open this page")
     elif not names:
         for kind in KINDS:
-            own = [entry.name for entry in entries() if entry.kind == kind]
+            own = [entry.name for entry in entries(examples=False) if entry.kind == kind]
             echo(f"{kind:8} {len(own):4}  {', '.join(own[:6])}, …")
         echo("lispgpt doc NAME says what one is; --about WORD finds them by words; --site DIR writes pages.")
     else:
@@ -86,6 +122,6 @@ def doc(names: tuple[str, ...], site: Path | None, about: bool) -> None:
 def shown(names: tuple[str, ...], about: bool = False) -> str:
     """Entries in full by their names, or a line for each that has all words."""
     if about:
-        found = apropos(entries(), names)
+        found = apropos(entries(examples=False), names)
         return "\n".join(f"{entry.name:28} {entry.summary}" for entry in found) or f"nothing has {' '.join(names)!r}"
-    return "\n\n".join(entry.render() for name in (" ".join(names),) for entry in find(entries(), name))
+    return "\n\n".join(entry.render() for entry in named(" ".join(names)))

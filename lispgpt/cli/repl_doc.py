@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.cli.doc import entries, shown
+from lispgpt.cli.doc import named, shown
 from lispgpt.language.core.environment import MISSING, Environment
 from lispgpt.language.core.values import Closure, Macro, describe
 from lispgpt.language.reader.forms import Form, List, Literal, Symbol, head_name
-from lispgpt.reference.entry import find
 from lispgpt.reference.language import definition
 
 
@@ -29,7 +28,7 @@ def source(environment: Environment, name: str) -> str:
     """`,source NAME`: the definition's text, or where it is in Python."""
     if text := _text_of(_value(environment, name)):
         return text
-    found = [(definition(entry), entry) for entry in find(entries(), name)]
+    found = [(definition(entry), entry) for entry in named(name)]
     return "\n".join(text or f"{entry.name} is in {entry.place or 'the command line'}" for text, entry in found)
 
 

@@ -48,7 +48,7 @@ def completions(
 def _reference() -> Iterable[str]:
     from lispgpt.cli.doc import entries
 
-    return (entry.name for entry in entries())
+    return (entry.name for entry in entries(examples=False))
 
 
 def _ops(environment: Environment, begun: str) -> Iterable[str]:

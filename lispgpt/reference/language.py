@@ -6,7 +6,8 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,18 @@ from lispgpt.reference.pages import said_in
 
 PACKAGE = Path(__file__).resolve().parent.parent
 DEFINING = ("def", "defn", "defmacro", "kernel", "defstruct", "schedule")
+_DEFINES = re.compile(rf"\((?:{'|'.join(DEFINING)}) ([^\s()\[\]{{}}]+)")
 LONGEST = 400
 """Characters of an excerpt."""
 
 
-def forms() -> Iterator[Entry]:
-    """One for each name that every program starts with, and for each word that some of those take."""
+def forms(only: str | None = None) -> Iterator[Entry]:
+    """One for each name that every program starts with, and for each word that some of those take; or of one alone."""
     said, counts = said_in("forms.md"), _counts()
-    yield from _words_of_declarations()
+    yield from (entry for entry in _words_of_declarations() if only in (None, entry.name))
     for name in dict.fromkeys([*(name for name in said if name in LANGUAGE.names), *LANGUAGE.names]):
+        if only not in (None, name):
+            continue
         value = LANGUAGE.names[name]
         about = said.get(name)
         doc = inspect.cleandoc(value.run.__doc__ or "") if isinstance(value, Builtin | Special) else ""
@@ -70,25 +74,26 @@ def _short(path: Path) -> str:
     return resolved.relative_to(PACKAGE).as_posix() if resolved.is_relative_to(PACKAGE) else path.name
 
 
-def library(examples: bool = True) -> Iterator[Entry]:
-    """One for each definition of the files in `lib`.  examples: whether the rest is searched for those, in seconds."""
-    uses, said, counts = _uses() if examples else {}, said_in("library.md"), _counts()
+def library(only: str | None = None, examples: bool = True) -> Iterator[Entry]:
+    """One for each definition of the files in `lib`; or of one name alone, for which few forms are read.  examples:
+    whether those that nobody wrote are looked for in programs, in a second for all."""
+    said, counts = said_in("library.md"), _counts()
     for path in sorted((PACKAGE / "lib").rglob("*.lisp")):
-        text = path.read_text(encoding="utf-8")
-        for form, above in _definitions(path, text):
-            name = form.items[1]
-            assert isinstance(name, Symbol)
-            about = said.get(name.name)
-            line = text.count("\n", 0, form.span.start) + 1
-            wanted = f"(require {path.stem})" if path.stem != "core" else "there without asking"
-            wanted = "a schedule of GPU kernels" if path.parent.name == "kernels" else wanted
-            above = "" if about and above.startswith("Of: ") else above
+        wanted = f"(require {path.stem})" if path.stem != "core" else "there without asking"
+        wanted = "a schedule of GPU kernels" if path.parent.name == "kernels" else wanted
+        for found in _definitions(path):
+            if only not in (None, found.name):
+                continue
+            about = said.get(found.name)
+            above = "" if about and found.above.startswith("Of: ") else found.above
             parts = (about.text if about else "", above, f"Library: {wanted}")
             body = "\n\n".join(f"{part.rstrip('.')}." for part in parts if part)
-            example = about.example if about else uses.get(name.name) or text[form.span.start : form.span.end]
-            place = f"lib/{path.relative_to(PACKAGE / 'lib')}:{line}"
-            related, used = _named(body, uses), counts[name.name]
-            yield Entry(name.name, "library", _written(form, name.name), body, example, place, related, uses=used)
+            form = found.part.form
+            example = about.example if about else (examples and _use(found.name)) or found.part.written(form)
+            place = f"lib/{path.relative_to(PACKAGE / 'lib')}:{found.part.line}"
+            signature, used = _written(form, found.name), counts[found.name]
+            related = tuple(each for each in _named(body) if each != found.name)
+            yield Entry(found.name, "library", signature, body, example, place, related, uses=used)
 
 
 def definition(entry: Entry) -> str:
@@ -101,28 +106,79 @@ def definition(entry: Entry) -> str:
     return rest[span.start : span.end]
 
 
-def _written(form: List, name: str) -> str:
+def _written(form: Form, name: str) -> str:
     """How a definition is called."""
+    assert isinstance(form, List)
     vector = next((item for item in form.items[2:] if isinstance(item, Vector)), None)
     return name if vector is None or show(form.items[0]) == "def" else f"({' '.join([name, *map(show, vector.items)])})"
 
 
-def _named(text: str, uses: dict[str, str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in re.findall(r"`([^`\s()]+)`", text) if name in uses))
+def _named(text: str) -> tuple[str, ...]:
+    """What a text says of the language's other names."""
+    names = re.findall(r"`([^`\s()]+)`", text)
+    return tuple(dict.fromkeys(name for name in names if name in LANGUAGE.names or name in _defined()))
 
 
-def _definitions(path: Path, text: str) -> Iterator[tuple[List, str]]:
-    """Definitions, and the comment above each; where there is none, the one of its section or its file."""
-    heading = _comment(text, text.index("\n(") + 1)
-    section, end = heading, 0
-    for form in read(Source(path.name, text)):
-        between = text[end : form.span.start]
-        if marks := re.findall(r"^; -{3,} (.*)$", between, re.MULTILINE):
+@dataclass(frozen=True)
+class Part:
+    """A form that begins a line of a file, with what follows up to the next one.  start: of text, where it begins."""
+
+    path: Path
+    text: str
+    start: int
+    end: int
+
+    @property
+    def own(self) -> str:
+        return self.text[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        return self.text.count("\n", 0, self.start) + 1
+
+    @cached_property
+    def form(self) -> Form:
+        return read(Source(self.path.name, self.own))[0]
+
+    def written(self, form: Form) -> str:
+        """The text of a form in it."""
+        return self.own[form.span.start : form.span.end]
+
+
+@dataclass(frozen=True)
+class Defined:
+    """A definition, and the comment above it; where there is none, the one of its section or its file."""
+
+    name: str
+    part: Part
+    above: str
+
+
+@cache
+def _parts(path: Path) -> tuple[Part, ...]:
+    """The forms of a file, none of them read."""
+    text = path.read_text(encoding="utf-8")
+    starts = [found.start() for found in re.finditer(r"^(?=\()", text, re.MULTILINE)]
+    return tuple(Part(path, text, *bounds) for bounds in zip(starts, [*starts[1:], len(text)], strict=True))
+
+
+@cache
+def _definitions(path: Path) -> tuple[Defined, ...]:
+    found, parts = list[Defined](), _parts(path)
+    section, end = _comment(parts[0].text, parts[0].start), 0
+    for part in parts:
+        if marks := re.findall(r"^; -{3,} (.*)$", part.text[end : part.start], re.MULTILINE):
             section = f"{marks[-1]}."
-        end = form.span.end
-        defines = isinstance(form, List) and len(form.items) > 2 and show(form.items[0]) in DEFINING
-        if isinstance(form, List) and defines and isinstance(form.items[1], Symbol):
-            yield form, _comment(text, form.span.start) or f"Of: {section}"
+        end = part.start
+        if head := _DEFINES.match(part.own):
+            found.append(Defined(head[1], part, _comment(part.text, part.start) or f"Of: {section}"))
+    return tuple(found)
+
+
+@cache
+def _defined() -> frozenset[str]:
+    """All names that the library defines."""
+    return frozenset(each.name for path in (PACKAGE / "lib").rglob("*.lisp") for each in _definitions(path))
 
 
 def _comment(text: str, start: int) -> str:
@@ -142,25 +198,33 @@ def _counts() -> Counter[str]:
     return Counter(name for text in texts for name in set(re.findall(r"[^\s()\[\]{}]+", text)))
 
 
-def _uses() -> dict[str, str]:
-    """By each name a short form that uses it, from the examples, which tests compile, or from the library."""
-    found: dict[str, str] = {}
+@cache
+def _searched() -> tuple[tuple[Part, ...], ...]:
+    """The forms of the files in which uses are looked for: examples first, which tests compile."""
     first = [PACKAGE / "examples" / f"{name}.lisp" for name in ("gpt2", "llama_tiny", "gpt2_train", "gpt2_generate")]
     rest = [*sorted((PACKAGE / "examples").rglob("*.lisp")), *sorted((PACKAGE / "lib").rglob("*.lisp"))]
-    for path in [*first, *rest]:
-        text = path.read_text(encoding="utf-8")
-        for form in read(Source(path.name, text)):
-            _note(form, text, form, f"; {_short(path)}", found)
-    return found
+    return tuple(_parts(path) for path in dict.fromkeys([*first, *rest]))
 
 
-def _note(form: Form, text: str, around: Form, place: str, found: dict[str, str]) -> None:
-    if isinstance(form, Symbol):
-        excerpt = text[around.span.start : around.span.end]
-        if len(excerpt) <= LONGEST:
-            found.setdefault(form.name, f"{place}\n{excerpt}")
-        return
-    defines = isinstance(form, List) and form.items and show(form.items[0]) in DEFINING
-    for number, item in enumerate(form.items if isinstance(form, Sequence) else ()):
-        if not (defines and number == 1):
-            _note(item, text, form if isinstance(form, List) else around, place, found)
+def _use(name: str) -> str | None:
+    """The first short form that uses a name."""
+    for parts in _searched():
+        for part in parts if parts and name in parts[0].text else ():
+            if name in part.own and (used := next(_uses(part, name), None)):
+                return f"; {_short(part.path)}\n{used}"
+    return None
+
+
+def _uses(part: Part, name: str) -> Iterator[str]:
+    """The short lists with a name as one of their items, or as an item of their vectors and maps."""
+    whole = part.form
+    waiting = [(whole, whole)]
+    while waiting:
+        form, around = waiting.pop()
+        if isinstance(form, Symbol):
+            if form.name == name and around.span.end - around.span.start <= LONGEST:
+                yield part.written(around)
+        elif isinstance(form, Sequence):
+            defines = isinstance(form, List) and form.items and show(form.items[0]) in DEFINING
+            inner = form.items[:1] + form.items[2:] if defines else form.items
+            waiting += [(item, form if isinstance(form, List) else around) for item in reversed(inner)]

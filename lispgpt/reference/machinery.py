@@ -25,11 +25,11 @@ EMULATED = "emulated"
 """A device that runs another kind's artifacts."""
 
 
-def passes() -> Iterator[Entry]:
-    """One for each pass that this package has in Python."""
+def passes(only: str | None = None) -> Iterator[Entry]:
+    """One for each pass that this package has in Python; or for one alone."""
     used = _used()
-    for module in sorted(path.stem for path in base.FOLDER.rglob("*.py")):
-        found = base.find_pass(module.replace("_", "-"))
+    for name in sorted(path.stem.replace("_", "-") for path in base.FOLDER.rglob("*.py")):
+        found = base.find_pass(name) if only in (None, name) else None
         if found is None:
             continue
         source = sys.modules[found.__module__]
@@ -55,8 +55,12 @@ def _used() -> dict[str, str]:
     return found
 
 
-def targets() -> Iterator[Entry]:
-    """One for each kind of target and each chip."""
+def targets(only: str | None = None) -> Iterator[Entry]:
+    """One for each kind of target and each chip; or for one alone."""
+    yield from (entry for entry in _targets() if only in (None, entry.name))
+
+
+def _targets() -> Iterator[Entry]:
     for kind, chips in CHIPS.items():
         first = next(iter(chips.values()))
         about = inspect.getdoc(sys.modules[type(first).__module__]) or kind
@@ -66,9 +70,11 @@ def targets() -> Iterator[Entry]:
                 yield Entry(str(chip), "target", f"--target {chip}", f"{chip.describe()}.", COMPILE.format(chip))
 
 
-def devices() -> Iterator[Entry]:
-    """One for each file of `runtime/devices` that opens a device."""
+def devices(only: str | None = None) -> Iterator[Entry]:
+    """One for each file of `runtime/devices` that opens a device; or for one alone."""
     for kind in [*device_kinds(), EMULATED]:
+        if only not in (None, f"device {kind}"):
+            continue
         text = ast.get_docstring(ast.parse((DEVICES / f"{kind}.py").read_text(encoding="utf-8"))) or ""
         target = f"{kind}:gfx1151" if kind == EMULATED else kind
         example = OPEN if kind == "null" else LOAD.format(target)
