@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,13 @@ from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.base.reading import named
 from lispgpt.compiler.cache import Cache, folder_for
 from lispgpt.compiler.compiled import Declared, artifact_of, checked
-from lispgpt.compiler.folders import find_given, open_weights
+from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import compiled_target, matching_artifact, running_target
 from lispgpt.compiler.request import Request
 from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
-from lispgpt.runtime.given_weights import Several, arrays_given
+from lispgpt.runtime.given_weights import arrays_given
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.text import Text
 
@@ -135,10 +134,7 @@ def load(
     (~/.config/lispgpt/trusted-keys).
     """
     paths = _paths(checkpoint)
-    given = find_given(program, paths[0] if paths else None, adapter, adapters)
-    if paths[1:]:
-        others = [open_weights(path, given.program) for path in paths[1:]]
-        given = replace(given, checkpoint=Several([part for part in (given.checkpoint, *others) if part is not None]))
+    given = find_given(program, paths, adapter, adapters)
     if given.checkpoint is not None and given.checkpoint.notice:
         warnings.warn(given.checkpoint.notice, stacklevel=2)
     path, folder = given.program, folder_for(cache)

@@ -110,7 +110,8 @@ def check_known(checkpoint: Checkpoint, weights: Iterable[str]) -> None:
             raise UserError(f"the program has no weight {name!r}; it has {', '.join(known[:SHOWN])}{more}")
 
 
-def said_of(missing: Sequence[str], path: Path) -> str:
-    """What a user should know of weights that a checkpoint lacks."""
+def said_of(missing: Sequence[str], paths: Sequence[str]) -> str:
+    """What a user should know of weights that checkpoints lack."""
     more = f" and {len(missing) - SHOWN} others" if len(missing) > SHOWN else ""
-    return f"{path} has no {', '.join(missing[:SHOWN])}{more}: they begin as the program's :init says"
+    lack = f"{', '.join(paths)} {'has' if len(paths) == 1 else 'have'} no"
+    return f"{lack} {', '.join(missing[:SHOWN])}{more}: they begin as the program's :init says"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import seeded
 from safetensors.numpy import save_file
+from test_cli import Call, call, made  # noqa: F401
 
 import lispgpt
 from lispgpt.runtime import checkpoints
@@ -32,8 +33,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drawn(rng: np.random.Generator) -> dict[str, np.ndarray]:
     shapes = {"w": (3, 4), "short": (3, 4), "deep": (2, 4, 4), "b": (3,)}
-    made = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    return made | {"short": bf16_to_f32(f32_to_bf16(made["short"]))}
+    found = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return found | {"short": bf16_to_f32(f32_to_bf16(found["short"]))}
 
 
 def right(x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:
@@ -94,6 +95,24 @@ def test_several_checkpoints_and_arrays_the_last_wins(place: Path, tmp_path: Pat
     wanted = first | {"w": second["w"], "b": np.array(given["b"], np.float32)}
     for name, array in wanted.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+def test_several_checkpoints_on_a_command_line_the_last_wins(place: Path, tmp_path: Path, call: Call) -> None:  # noqa: F811
+    rng = seeded.rng()
+    first, second, x = drawn(rng), drawn(rng), rng.normal(size=(5, 4)).astype(np.float32)
+    save_file({name: first[name] for name in ("w", "short")}, tmp_path / "first.safetensors")
+    save_file({name: second[name] for name in ("w", "b")}, tmp_path / "second.safetensors")
+    np.save(tmp_path / "x.npy", x)
+    words = ["run", place / "p.lisp", "--entry", "e", "--input", f"x={tmp_path / 'x.npy'}"]
+    words += [each for name in ("first", "second") for each in ("--checkpoint", tmp_path / f"{name}.safetensors")]
+    done = call(*words, "--output", tmp_path / "e.npy")
+    assert done.code == 0, done
+    assert "second.safetensors have no deep: they begin as the program's :init says" in done.err
+    save_file({"deep": first["deep"]}, tmp_path / "third.safetensors")
+    done = call(*words, "--checkpoint", tmp_path / "third.safetensors", "--output", tmp_path / "e.npy")
+    assert done.code == 0 and "begin as" not in done.err, done
+    wanted = right(x, first | {"w": second["w"], "b": second["b"]})
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_nothing_given_begins_as_training_does(place: Path, tmp_path: Path) -> None:

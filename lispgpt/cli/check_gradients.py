@@ -14,7 +14,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.checking.gradients import drawn_inputs, gradient_reports, slopes
 from lispgpt.cli.arrays import read_inputs
 from lispgpt.cli.completing import ENTRY
-from lispgpt.cli.options import PATH, guarded, parse_settings, parse_shapes
+from lispgpt.cli.options import PATH, checkpoint_option, guarded, parse_settings, parse_shapes
 from lispgpt.cli.terminal import echo, say
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import find_given
@@ -26,7 +26,7 @@ from lispgpt.runtime.checkpoints.initial import InitialWeights
 @click.command("check-gradients")
 @click.argument("program", type=PATH)
 @click.option("--entry", type=ENTRY, help="The entry whose gradients are checked (default: each that has some).")
-@click.option("--checkpoint", type=PATH, help="Weights to check at (default: what training would begin with).")
+@checkpoint_option("Weights to check at (default: what training would begin with).")
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input of the entry, or its JSON.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")

@@ -51,7 +51,7 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def program_options() -> list[Any]:
     """The options that say what to compile; their values make a Request (see `requested`)."""
     return [
-        click.option("--checkpoint", type=PATH, help="A checkpoint; its header sets the program's config."),
+        checkpoint_option("A checkpoint; its header sets the program's config."),
         click.option(
             "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config."
         ),
@@ -113,6 +113,12 @@ def observer_of(options: Mapping[str, Any], show: Callable[[str], None]) -> Obse
     if options["kernels"] and options["dump_dir"] is None:
         raise click.UsageError("--dump-kernels needs --dump-dir, a folder for them")
     return Observer(show=show, tell=say, **{name: options[name] for name in WATCHING})
+
+
+def checkpoint_option(what: str) -> Any:
+    """Checkpoints, each of which wins over those before it; what: what the first is for."""
+    help_ = f"{what}  Repeatable: of several, the last that has a weight gives it."
+    return click.option("--checkpoint", type=PATH, multiple=True, help=help_)
 
 
 def schedules_option() -> Any:

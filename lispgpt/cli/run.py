@@ -138,6 +138,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     chosen |= {
         "program": asked if isinstance(asked, Request) else None,
         "name": str(program),
+        "tell": say,
         "cache": cache,
         "observer": observer,
         "device": options["target"],

@@ -15,7 +15,7 @@ from lispgpt.base.precisions import PRECISIONS
 from lispgpt.base.reading import is_there
 from lispgpt.cli.completing import TARGET
 from lispgpt.cli.launched import options as device_options
-from lispgpt.cli.options import FIRST_NAN, PATH, QUICK, guarded, parse_settings, together
+from lispgpt.cli.options import FIRST_NAN, PATH, QUICK, checkpoint_option, guarded, parse_settings, together
 from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.cli.terminal import say
@@ -76,7 +76,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--val-fraction", type=float, help="Of --data, to validate with.  [default: 0.05]")
 @click.option("--tokenizer", type=PATH, help="A tokenizer file.")
 @click.option("--vocab-size", type=click.IntRange(1), help="Make a tokenizer of so many tokens of the data.")
-@click.option("--checkpoint", type=PATH, help="Weights to begin with, and their sizes.")
+@checkpoint_option("Weights to begin with, and their sizes.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="The sizes of a known model.")
 @click.option("--lora", metavar="rank=R,…", help="Train an adapter: rank=16,alpha=32,targets=q_proj+v_proj.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from lispgpt.runtime.checkpoints.base import MappedCheckpoint
 from lispgpt.runtime.checkpoints.sealed import LATEST, RUN, run_without_steps
 from lispgpt.runtime.checkpoints.several_adapters import open_beside
 from lispgpt.runtime.gguf.header import is_gguf, read_header
+from lispgpt.runtime.given_weights import Several
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "examples"
@@ -115,14 +116,18 @@ class Given:
 
 def find_given(
     program: str | Path,
-    checkpoint: str | Path | None,
+    checkpoint: str | Path | Sequence[str | Path] | None,
     adapter: str | Path | None = None,
     adapters: Sequence[str | Path] = (),
 ) -> Given:
-    """A program, an artifact, a Hugging Face folder or GGUF file alone, and a checkpoint to run it with; UserError
-    where they do not fit each other.  A model of the hub may stand for a folder (see `hub`).  adapter: the folder of a
-    LoRA that is added to a folder's weights; adapters: of such as are loaded beside them, for each sequence to have its
-    own."""
+    """A program, an artifact, a Hugging Face folder or GGUF file alone, and a checkpoint to run it with, or several, of
+    which the last that has a weight gives it; UserError where they do not fit each other.
+
+    A model of the hub may stand for a folder (see `hub`).  adapter: the folder of a LoRA that is added to a folder's
+    weights; adapters: of such as are loaded beside them, for each sequence to have its own."""
+    if checkpoint is not None and not isinstance(checkpoint, (str, Path)):
+        given = find_given(program, checkpoint[0] if checkpoint else None, adapter, adapters)
+        return replace(given, checkpoint=with_more(given.checkpoint, checkpoint[1:], given.program))
     path, weights = hub.local(program), None if checkpoint is None else hub.local(checkpoint)
     newest = checkpoints.settled(path)
     if path != newest and is_model(newest):
@@ -211,6 +216,15 @@ def open_for(path: str | Path, program: Path, names: FolderMap | None, adapter: 
     if names is None and adapter is not None:
         raise UserError(f"{program} does not say what it calls a folder's weights, to which an adapter is added")
     return checkpoints.open(path) if names is None else huggingface.open_checkpoint(Path(path), names, adapter)
+
+
+def with_more(
+    first: Checkpoint | None, paths: Sequence[str | Path], program: str | Path | None = None
+) -> Checkpoint | None:
+    """A checkpoint and more, of which the last that has a weight gives it."""
+    if first is None or not paths:
+        return first
+    return Several([first, *(open_weights(path, program) for path in paths)])
 
 
 def open_weights(path: str | Path, program: str | Path | None = None) -> Checkpoint:

@@ -294,7 +294,8 @@ class Model:
         lacking = found if found is not None and given is None else whole
         made, missing = completed(lacking, artifact.weights, artifact.folder, everything=found is None)
         if missing and found is not None:
-            (self._tell or _warn)(said_of(missing, found.path))
+            parts = found.parts if isinstance(found, Several) else (found,)
+            (self._tell or _warn)(said_of(missing, [str(part.path) for part in parts]))
         return made
 
     def weights(self) -> dict[str, np.ndarray]:

@@ -95,10 +95,10 @@ class Shards:
         return Shards(training, validation, data["fraction"])
 
 
-def paths_of(given: str | Path | Sequence[str | Path]) -> list[Path]:
+def paths_of(given: str | Path | Sequence[str | Path], what: str = "data") -> list[Path]:
     """The paths that a caller names: one, or several; UserError for what is neither."""
     if not isinstance(given, (str, Path, Sequence)):
-        raise UserError(f"data is a path or a list of paths, not {given!r}")
+        raise UserError(f"{what} is a path or a list of paths, not {given!r}")
     return [named(path) for path in ([given] if isinstance(given, (str, Path)) else given)]
 
 

@@ -16,7 +16,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import Declared, declared
-from lispgpt.compiler.folders import is_folder, names_in, open_weights
+from lispgpt.compiler.folders import is_folder, names_in, open_weights, with_more
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
@@ -124,7 +124,7 @@ class Run:
             raise UserError(f"--batch is {options.batch}, which {devices} devices cannot share alike")
         told = self.last is None and self.facts["checkpoint"] is not None and "lora" not in self.facts
         if told and (missing := self._given()[1]):
-            watcher.note(said_of(missing, Path(self.facts["checkpoint"])))
+            watcher.note(said_of(missing, [self.facts["checkpoint"], *self.facts.get("more_checkpoints", ())]))
         watcher.note(f"compiling {self.request.program} for {self.request.target}")
         names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
         sizes = {"batch": options.batch, "length": options.length}
@@ -235,7 +235,10 @@ class Run:
 
     def _given(self) -> tuple[Checkpoint, list[str]]:
         """The weights that the run was given, with those that they lack as they begin, and the names of these."""
-        opened = open_weights(self.facts["checkpoint"], self.facts["program"])
+        program = self.facts["program"]
+        first = open_weights(self.facts["checkpoint"], program)
+        opened = with_more(first, self.facts.get("more_checkpoints", ()), program)
+        assert opened is not None
         names = names_in(self.request.program)
         return completed(opened, self.found.weight_facts(), names, seed=self.options.seed)
 

@@ -15,7 +15,7 @@ from lispgpt.base.json_files import COUNT, NAME, NAME_OR_NULL, OBJECT, SCALARS, 
 from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.base.reading import is_there
 from lispgpt.compiler.compiled import Declared, declared
-from lispgpt.compiler.folders import is_model, open_weights
+from lispgpt.compiler.folders import is_model, open_weights, with_more
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
@@ -36,6 +36,7 @@ CONFIG = Kind(
     "an object of flags, numbers, names and lists of them",
     lambda v: isinstance(v, dict) and all(all(map(is_scalar, i if isinstance(i, list) else [i])) for i in v.values()),
 )
+NAMES = Kind("a list of names", lambda v: isinstance(v, list) and all(map(is_text, v)))
 FILE = Kind("the name of a file there, or null", lambda v: v is None or (is_text(v) and Path(v).name == v != ""))
 FACTS = Fields(
     {
@@ -44,6 +45,7 @@ FACTS = Fields(
         "settings": SCALARS,
         "header": CONFIG,
         "checkpoint": NAME_OR_NULL,
+        "more_checkpoints": NAMES,
         "tokenizer": FILE,
         "target": NAME,
         "precision": Kind(" or ".join(PRECISIONS), lambda value: value in PRECISIONS),
@@ -51,7 +53,7 @@ FACTS = Fields(
         "data": OBJECT,
         "lora": OBJECT,
     },
-    frozenset({"precision", "lora"}),
+    frozenset({"precision", "lora", "more_checkpoints"}),
 )
 """What run.json has."""
 
@@ -65,7 +67,8 @@ class Beginning:
 
     data, validation: files and folders of text or of token shards, or arrays (see `arrays`).
     tokenizer: a file; vocab_size: of one to make of
-    the data.  checkpoint: weights to go on from; preset: the sizes of a known model.  settings: values of the program's
+    the data.  checkpoint: weights to go on from; more_checkpoints: others, of which the last that has a weight gives
+    it.  preset: the sizes of a known model.  settings: values of the program's
     config.  fraction: of the tokens, to hold back where validation names no data.  lora: an adapter to train in place
     of the model's weights.
     """
@@ -77,6 +80,7 @@ class Beginning:
     tokenizer: Path | None = None
     vocab_size: int | None = None
     checkpoint: Path | None = None
+    more_checkpoints: Sequence[Path] = ()
     preset: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     target: str = "cpu"
@@ -128,7 +132,7 @@ def _begin_with_arrays(folder: RunFolder, given: Beginning, model: Path | None, 
         raise UserError(f"{model} is a model of texts: arrays are for a program whose `training` takes them")
     if given.tokenizer is not None or given.vocab_size is not None:
         raise UserError("arrays need no tokenizer: leave out --tokenizer and --vocab-size")
-    header = {} if given.checkpoint is None else dict(open_weights(given.checkpoint, given.program).config)
+    header = {} if given.checkpoint is None else _config_of(given)
     found = declared(Request(given.program, "cpu", given.settings, header))
     _check_entries(found, given, options)
     data = ArrayData.of(given.data, given.validation, given.fraction, folder.path)
@@ -146,6 +150,7 @@ def _facts(
         "settings": dict(given.settings),
         "header": dict(header),
         "checkpoint": None if given.checkpoint is None else str(given.checkpoint.resolve()),
+        **({"more_checkpoints": [str(path.resolve()) for path in more]} if (more := given.more_checkpoints) else {}),
         "tokenizer": None if tokenizer is None else tokenizer.name,
         "target": given.target,
         "precision": given.precision,
@@ -233,7 +238,7 @@ def _tokenizer(folder: RunFolder, given: Beginning, texts: Sequence[Path]) -> Pa
 def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[str, Any]:
     """Config values from a checkpoint or a preset; else those that the data and the options suggest."""
     if given.checkpoint is not None:
-        return dict(open_weights(given.checkpoint, given.program).config)
+        return _config_of(given)
     if given.preset is not None:
         sizes = PRESETS[given.preset].config("f32")
         header = {name: size for name, size in sizes.items() if name != "weight-type"}
@@ -245,6 +250,13 @@ def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[
     if "vocab" in given.settings:
         header.pop(PADDED, None)  # it follows from the vocabulary that is asked for
     return header
+
+
+def _config_of(given: Beginning) -> dict[str, Any]:
+    """What the checkpoints that a run begins with say of its program's config."""
+    assert given.checkpoint is not None
+    opened = with_more(open_weights(given.checkpoint, given.program), given.more_checkpoints, given.program)
+    return {} if opened is None else dict(opened.config)
 
 
 def _tell_replaced(given: Beginning, header: Mapping[str, Any], options: Options, note: Callable[[str], None]) -> None:

@@ -35,7 +35,7 @@ def train(
     val_fraction: float = 0.05,
     tokenizer: str | Path | None = None,
     vocab_size: int | None = None,
-    checkpoint: str | Path | None = None,
+    checkpoint: str | Path | Sequence[str | Path] | None = None,
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
     target: str | None = None,
@@ -65,7 +65,8 @@ def train(
     data: files and folders of text, or of token shards, one or several; or arrays by the names of the inputs of what is
     trained, of as many rows each: a dict, an .npz file, or "script.py:function", which yields dicts, each a batch.
     tokenizer: a file; vocab_size: of one to make
-    of the data.  checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the
+    of the data.  checkpoint: weights to begin with, or several, of which the
+    last that has a weight gives it; preset: the sizes of a known model; settings: values of the
     program's config.  lora: an adapter of a folder to train in place of its weights, "rank=16,targets=q_proj+v_proj";
     checkpoints are folders in PEFT's format.  precision: as for `lispgpt.compile`; of new runs.  cache: as for
     `lispgpt.load`.
@@ -93,6 +94,7 @@ def train(
     if not resume:
         if program is None:
             raise UserError("there is no program to train, and no run to go on with: give one, or resume=True")
+        checkpoints = paths_of(() if checkpoint is None else checkpoint, "checkpoint")
         given = Beginning(
             hub.local(program),
             data if isinstance(data, Mapping) else paths_of(data),
@@ -100,7 +102,8 @@ def train(
             val_fraction,
             None if tokenizer is None else named(tokenizer),
             vocab_size,
-            None if checkpoint is None else named(checkpoint),
+            checkpoints[0] if checkpoints else None,
+            checkpoints[1:],
             preset,
             settings or {},
             target or "cpu",

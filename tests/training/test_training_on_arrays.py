@@ -110,6 +110,12 @@ def test_weights_that_a_checkpoint_lacks_begin_as_they_do(place: Path, tmp_path:
     assert any("w.safetensors has no b: they begin as the program's :init says" in note for note in seen.notes)
     with lispgpt.load(place / "fit.lisp", tmp_path / "run", cache=place / "cache") as model:
         assert (model.weights()["b"] == 0.5).all() and (model.weights()["w"] == 0).all()
+    save_file({"b": np.full(2, 3, np.float32)}, tmp_path / "b.safetensors")
+    both = [tmp_path / "w.safetensors", tmp_path / "b.safetensors"]
+    seen = train(place, tmp_path / "both", **given | {"checkpoint": both}, **{**STEPS, "lr": 0.0})
+    assert not any("begin as" in note for note in seen.notes)
+    with lispgpt.load(place / "fit.lisp", tmp_path / "both", cache=place / "cache") as model:
+        assert (model.weights()["b"] == 3).all() and (model.weights()["w"] == 0).all()
 
 
 def test_mistakes_are_said(place: Path, tmp_path: Path) -> None:
