@@ -47,7 +47,7 @@ def _moves(
         if found is not None:
             buffers = session.declared(found), session.declared(name)
             cost = (
-                0 if session.reached.grows(name) else session.device.copy_cost
+                0 if session.committed.grows(name) else session.device.copy_cost
             )  # of what has no memory nothing is copied
             for pieces in pieces_of(*buffers, place, positions, context, cost, number):
                 yield found, name, pieces

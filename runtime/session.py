@@ -19,19 +19,19 @@ from lispgpt.runtime.buffers import input_buffers, shareable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, settled
+from lispgpt.runtime.committed_memory import CommittedMemory
+from lispgpt.runtime.derived_weights import DerivedWeights
 from lispgpt.runtime.devices.base import INPUT_BYTES, RUNS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.first_nan import FirstNaN
 from lispgpt.runtime.given_weights import Several
 from lispgpt.runtime.held_weights import HeldWeights
-from lispgpt.runtime.making import Making
 from lispgpt.runtime.owning import OwnLock
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.beside import beside
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.reports import ASSERT, PRINT, span_of
 from lispgpt.runtime.plan.steps import Collective, Launch
-from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.timeline import watch
 from lispgpt.runtime.variants import check_inputs, variant
@@ -67,7 +67,7 @@ class Session:
         self.kernels: dict[str, Mapping[str, Any]] = {}
         self._unread: deque[Callable[[], np.ndarray]] = deque()
         self._told: dict[str, int] = {}
-        self.reached, self.making = Reached(device), Making(self._make)
+        self.committed, self.making = CommittedMemory(device), DerivedWeights(self._make)
         self.lock = OwnLock()
         self.holder: object = None
         self.first_nan = False
@@ -109,7 +109,7 @@ class Session:
             self._declared[buffer.name] = buffer
             if buffer.kind != "weight":
                 if not known:
-                    self._buffers[buffer.name] = self.reached.made(buffer, grows.get(buffer.name))
+                    self._buffers[buffer.name] = self.committed.made(buffer, grows.get(buffer.name))
                 if buffer.kind == "device" and self.engine is not None:
                     self.device.copy_in(self._buffers[buffer.name], np.array([self.engine.rank], np.int32))
             elif not known:
@@ -203,7 +203,7 @@ class Session:
 
     def before(self, entry: Entry, runs: int = 1) -> None:
         """Have ready what the next runs of an entry need."""
-        self.reached.before(entry, runs)
+        self.committed.before(entry, runs)
         self.making.before(entry)
 
     def _make(self, making: Entry) -> None:
@@ -249,7 +249,7 @@ class Session:
     def copy(self, source: str, target: str, pieces: Pieces) -> None:
         """Copy pieces of one buffer to another."""
         for _, start in pieces.each():
-            self.reached.part(target, start, start + pieces.nbytes)
+            self.committed.part(target, start, start + pieces.nbytes)
         self.making.changed(target)
         self.device.copy_pieces(self._buffers[source], self._buffers[target], pieces)
 
@@ -276,7 +276,7 @@ class Session:
     def forget(self, entries: Iterable[Entry] | None = None) -> None:
         """Make the states of these entries zeros, as they were at the start; all states by default."""
         for name in self.held("state", entries):
-            if self.reached.forget(name):
+            if self.committed.forget(name):
                 continue
             declared = self._declared[name]
             self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
@@ -303,7 +303,7 @@ class Session:
         declared = self._declared[name]
         if array.shape != declared.shape or array.dtype != find_dtype(declared.dtype).numpy:
             raise ValueError(f"{name}: {array.dtype}{array.shape} for {declared.dtype}{declared.shape}")
-        self.reached.whole(name)
+        self.committed.whole(name)
         self.making.changed(name)
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
 
@@ -340,7 +340,7 @@ class Session:
         self.device.copy_out(next(iter(more.values())), array)
 
     def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
-        self.reached.told(entry, arrays)
+        self.committed.note_inputs(entry, arrays)
         if self.engine is not None and any(array.nbytes > INPUT_BYTES for array in arrays.values()):
             self.engine.settle()  # which finds out where another does not come: to copy these is to wait for it
         self.device.copy_in_together([(self._buffers[entry.inputs[name]], array) for name, array in arrays.items()])

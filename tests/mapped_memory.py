@@ -10,13 +10,13 @@ from typing import Any
 
 
 class Mapped:
-    """Addresses that are reserved, and the memory that is mapped to them, granule by granule.
+    """Addresses that are reserved, and the memory that is mapped to them, page by page.
 
-    sizes: of the memory that there is, by its handle.  homes: where that was mapped first.  places: of each granule
+    sizes: of the memory that there is, by its handle.  homes: where that was mapped first.  places: of each page
     that has memory, the handle, where that was mapped to, and what may be done there.
     """
 
-    granule = 4096
+    granularity = 4096
 
     def __init__(self) -> None:
         self.reserved: dict[int, tuple[mmap.mmap, int]] = {}
@@ -24,13 +24,13 @@ class Mapped:
         self.homes: dict[int, int] = {}
         self.places: dict[int, SimpleNamespace] = {}
         self.calls: dict[str, Callable[[SimpleNamespace], tuple[Any, ...]]] = {
-            "MemGranularity": lambda given: (self.granule,), "MemAddressReserve": self.reserve,
+            "MemGranularity": lambda given: (self.granularity,), "MemAddressReserve": self.reserve,
             "MemAddressFree": self.free, "MemCreate": self.create, "MemRelease": self.release, "MemMap": self.map,
             "MemUnmap": self.unmap, "MemSetAccess": self.access,
         }  # fmt: skip
 
     def reserve(self, given: SimpleNamespace) -> tuple[int]:
-        assert given.size and given.size % self.granule == 0
+        assert given.size and given.size % self.granularity == 0
         pages = mmap.mmap(-1, given.size)
         address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
         self.reserved[address] = pages, given.size
@@ -42,7 +42,7 @@ class Mapped:
         return ()
 
     def create(self, given: SimpleNamespace) -> tuple[int]:
-        assert given.size % self.granule == 0
+        assert given.size % self.granularity == 0
         handle = 1 << 20 | len(self.homes)
         self.sizes[handle], self.homes[handle] = given.size, 0
         return (handle,)
@@ -56,7 +56,7 @@ class Mapped:
         """What is mapped first holds anything; what is mapped again is what it is there."""
         assert given.size == self.sizes[given.handle]
         assert any(start <= given.to and given.to + given.size <= start + n for start, (_, n) in self.reserved.items())
-        for place in range(given.to, given.to + given.size, self.granule):
+        for place in range(given.to, given.to + given.size, self.granularity):
             assert place not in self.places
             self.places[place] = SimpleNamespace(handle=given.handle, start=given.to, access="")
         if self.homes[given.handle]:
@@ -69,14 +69,14 @@ class Mapped:
     def unmap(self, given: SimpleNamespace) -> tuple[()]:
         assert self.places[given.to].start == given.to
         assert self.sizes[self.places[given.to].handle] == given.size
-        for place in range(given.to, given.to + given.size, self.granule):
+        for place in range(given.to, given.to + given.size, self.granularity):
             del self.places[place]
         return ()
 
     def access(self, given: SimpleNamespace) -> tuple[()]:
         (described,) = given.access if isinstance(given.access, list) else [given.access]
         assert described.location.type.endswith(("TYPE_DEVICE", "TypeDevice"))
-        for place in range(given.to, given.to + given.size, self.granule):
+        for place in range(given.to, given.to + given.size, self.granularity):
             self.places[place].access = described.flags.replace("_", "").lower().rpartition("prot")[2]
         return ()
 
@@ -84,6 +84,6 @@ class Mapped:
         """That all of what is written may be."""
         for start, (_, whole) in self.reserved.items():
             if start <= to < start + whole:
-                first = to - (to - start) % self.granule
-                for place in range(first, to + size, self.granule):
+                first = to - (to - start) % self.granularity
+                for place in range(first, to + size, self.granularity):
                     assert self.places[place].access == "readwrite", "what has no memory of its own is written"

@@ -34,14 +34,14 @@ class Region:
     def writes(self) -> bool:
         return self.access != READ
 
-    def meets(self, other: Region) -> bool:
+    def overlaps(self, other: Region) -> bool:
         """Whether some byte is of both."""
         return self.buffer == other.buffer and self.offset < other.end and other.offset < self.end
 
     def conflicts(self, other: Region) -> bool:
         """Whether steps that do these have to keep their order."""
         harmless = self.access == other.access and self.access in (READ, ACCUMULATE)
-        return self.meets(other) and not harmless
+        return self.overlaps(other) and not harmless
 
 
 def dependencies(steps: Sequence[Sequence[Region]]) -> tuple[tuple[int, ...], ...]:

@@ -69,7 +69,7 @@ class Walk:
         self.device.put(entry, inputs)
         self.cpu.put(other, inputs)
         for name in self.device.held("state", [entry]):
-            self.device.reached.whole(name)
+            self.device.committed.whole(name)
         yield from self._launches(entry, other)
 
     def _launches(self, own: Entry, other: Entry) -> Iterator[Wrong]:

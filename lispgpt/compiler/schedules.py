@@ -133,7 +133,7 @@ REGISTERS = Kind(lambda v: isinstance(v, ir.Value) and RegisterTile.of(v.type) i
 SHARED = Kind(lambda v: isinstance(v, ir.Value) and SharedTile.of(v.type) is not None, "a shared tile")
 MULTIPLIED = Kind(lambda v: isinstance(v, ir.Value) and _is_multiplied(v.type), "a tile that a pipeline brought")
 BOX = Kind(lambda v: isinstance(v, Box), "a box, of (tile.box …)")
-SIDE = Kind(lambda v: v in OPERANDS, '"a" or "b"')
+OPERAND_LETTER = Kind(lambda v: v in OPERANDS, '"a" or "b"')
 INDEX = Kind(_is_index, "an index")
 COUNT = Kind(lambda v: v == 0 or _is_number(v), "a whole number that is known while compiling")
 REAL = Kind(lambda v: isinstance(v, (int, float)) and not isinstance(v, bool), "a number that is known while compiling")
@@ -190,7 +190,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "task": ((PRODUCT, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
     "box": ((OPERAND, PLACE, SIZES), _box),
     "sums": ((PRODUCT, SIZES, NUMBER, SIZES, UNIT), lambda kernel, sizes, *how: kernel.sums(*sizes, *how)),
-    "direct": ((BOX, SIDE), lambda box, side: replace(box, direct=side)),
+    "direct": ((BOX, OPERAND_LETTER), lambda box, letter: replace(box, direct=letter)),
     "mma": ((KERNEL, REGISTERS, MULTIPLIED, MULTIPLIED), lambda kernel, *tiles: kernel.mma(*tiles)),
     "add-parts": ((KERNEL, REGISTERS), lambda kernel, sums: kernel.add_parts(sums)),
     "store": ((PRODUCT, REGISTERS, PLACE), lambda kernel, sums, at: kernel.store(sums, at)),

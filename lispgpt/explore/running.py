@@ -145,7 +145,7 @@ def _pictures(session: Session, entry: Entry, inputs: Mapping[str, Any], kernels
     """Run an entry launch by launch."""
     session.put(entry, inputs)
     for name in session.held("state", [entry]):
-        session.reached.whole(name)
+        session.committed.whole(name)
     found, seen = [], dict[str, int]()
     for step, launch in enumerate(entry.launches):
         session.device.launch(session.prepare(replace(entry, steps=(launch,))))
@@ -233,7 +233,7 @@ def times(artifact: Artifact, checkpoint: Checkpoint | None, target: str) -> lis
     with Session(artifact, device, checkpoint) as session:
         for entry in artifact.plan.entries:
             for name in session.held("state", [entry]):
-                session.reached.whole(name)
+                session.committed.whole(name)
             inputs = {name: _begin(session, place, name) for name, place in entry.inputs.items()}
             rows = [list(range(entry.sizes.get("positions", 1)))] * entry.sizes.get("batch", 1)
             profile = profile_entry(session, entry, rows, inputs, alone=len(entry.launches) > MANY)

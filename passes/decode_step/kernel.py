@@ -17,7 +17,7 @@ from lispgpt.passes.decode_step.finish import Finisher
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kv_cache import ARRIVALS, row_maps
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.layout import CLOCK_KEEPER, EXCHANGER, FINISHER, LINE, RANKS, WEIGHT_COPIER, Layout
+from lispgpt.passes.decode_step.layout import CLOCKED_BY, EXCHANGER, FINISHER, LINE, RANKS, WEIGHT_COPIER, Layout
 from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
 from lispgpt.passes.decode_step.multiply import Multipliers
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
@@ -115,7 +115,7 @@ class StepKernel:
         when(launch.subgroup == FINISHER, Finisher(launch).emit)
         when(launch.subgroup < SUBGROUPS, Multipliers(launch).emit)
         when(
-            launch.subgroup == CLOCK_KEEPER,
+            launch.subgroup == CLOCKED_BY,
             lambda: keep_clocked(launch.barrier("ended"), word(0), launch.target.matrix_rest),
         )
 

@@ -34,7 +34,7 @@ STAGES_BESIDE_ROWS = 8
 """Chunks of weights that are in memory beside rows of the cache, where not a layer's."""
 SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
-WEIGHT_COPIER, EXCHANGER, FINISHER, CLOCK_KEEPER = range(SUBGROUPS, SUBGROUPS + 4)
+WEIGHT_COPIER, EXCHANGER, FINISHER, CLOCKED_BY = range(SUBGROUPS, SUBGROUPS + 4)
 THREADS = 32 * (SUBGROUPS + 4)
 SUMS, PARTS, ATTENDED, RESIDUAL_STREAM, MULTIPLIERS, HOISTED, TOKEN, ROW, RACES, GATHERED = range(1, 11)
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that

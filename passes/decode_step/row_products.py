@@ -3,8 +3,8 @@
 Subgroups have their weights in registers before the residual stream is there, where the layout holds a layer; otherwise
 they walk through the ring's chunks when it is.  Both halves of the depth take part at once: rows 0 to 7 of an
 instruction are these rows along the residual stream's first half, rows 8 to 15 the same along the second.  What fills
-an instruction's columns says a `Side`.  What the residual stream's norm adds and subtracts is put in order afterwards
-(see finish.py).
+an instruction's columns says a `RowOperand`.  What the norm of the residual stream adds and subtracts is put in order
+afterwards (see finish.py).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from lispgpt.passes.distribute.linearity import LINEAR, NOTHING, PLAIN, is_nothi
 from lispgpt.passes.distribute.sharded_values import ShardedValues
 
 
-def find(entries: Iterable[ir.Operation], is_divided: Callable[[ir.Operation], bool]) -> set[str]:
+def find(entries: Iterable[ir.Operation], is_sharded: Callable[[ir.Operation], bool]) -> set[str]:
     """The states ("state:…") to which divided entries add, and of which each other entry makes zeros."""
     added, forgotten, others = set(), set(), set()
     for entry in entries:
@@ -21,7 +21,7 @@ def find(entries: Iterable[ir.Operation], is_divided: Callable[[ir.Operation], b
         for name, state in entry_arguments(entry).items():
             if not name.startswith("state:") or (name not in results and not any(True for _ in state.uses)):
                 continue
-            if name in results and addend_of(results[name], state) is not None and is_divided(entry):
+            if name in results and addend_of(results[name], state) is not None and is_sharded(entry):
                 added.add(name)
             elif name in results and _is_zeros(results[name]):
                 forgotten.add(name)

@@ -73,7 +73,7 @@ class DelayCollectives(Pass):
             if collective_of(op, known) is None:
                 continue
             wanted = sum(byte_size(value.type) for value in op.operands) / (self.gigabytes * 1e9)
-            end = next((n for n in range(number + 1, len(ops)) if _meet(touched[n], touched[number])), len(ops))
+            end = next((n for n in range(number + 1, len(ops)) if _overlap(touched[n], touched[number])), len(ops))
             for place, run in enumerate(runs):
                 if number < run[0][0] and run[-1][0] < end and left[place] >= wanted:
                     op.move_before(ops[run[0][0]])
@@ -103,5 +103,5 @@ def _places(op: ir.Operation) -> list[Place]:
     return [place_of(value) for value in memory] if op.name == "func.call" else []
 
 
-def _meet(some: list[Place], others: list[Place]) -> bool:
+def _overlap(some: list[Place], others: list[Place]) -> bool:
     return any(one == other and a < d and c < b for one, a, b in some for other, c, d in others)

@@ -68,7 +68,7 @@ def _join(module: ir.Module, entry: ir.Operation, known: dict[str, ir.Operation]
     waiting = _Waiting()
     for op in operations(entry.regions[0].blocks[0]):
         kind = collective_of(op, known)
-        if waiting.calls and (kind not in (None, waiting.kind) or op.name == "func.return" or _meet(op, waiting)):
+        if waiting.calls and (kind not in (None, waiting.kind) or op.name == "func.return" or _overlap(op, waiting)):
             _call(module, waiting, op)
             waiting = _Waiting()
         if kind is not None:
@@ -95,7 +95,7 @@ def _call(module: ir.Module, waiting: _Waiting, before: ir.Operation | None) -> 
         last.move_before(before)
 
 
-def _meet(op: ir.Operation, waiting: _Waiting) -> bool:
+def _overlap(op: ir.Operation, waiting: _Waiting) -> bool:
     """Whether a call touches memory that collectives are to change."""
     if op.name != "func.call":
         return False

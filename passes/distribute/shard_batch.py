@@ -45,14 +45,14 @@ class ShardBatch(ShardingPass):
         with ir.InsertionPoint.at_block_begin(module.body):
             create_op("shard.grid", attributes={"sym_name": DEVICES, "shape": shape})
         entries = entry_functions(module)
-        kept = accumulated_gradients.find(entries, self._is_divided)
+        kept = accumulated_gradients.find(entries, self._is_sharded)
         for entry in entries:
-            if self._is_divided(entry):
+            if self._is_sharded(entry):
                 self._divide(entry, kept)
             elif kept & entry_arguments(entry).keys():
                 _divide_ops(entry, ShardedValues(self.devices), kept)
 
-    def _is_divided(self, entry: ir.Operation) -> bool:
+    def _is_sharded(self, entry: ir.Operation) -> bool:
         """Whether devices can share the batch of an entry: it has one, and keeps nothing for each sequence."""
         if "batched" not in entry.attributes:
             return False

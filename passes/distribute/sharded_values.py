@@ -167,7 +167,7 @@ class ShardedValues:
             return value
         made_by = defining_op(value)
         if self.touches(value) or made_by is None:
-            fail(op, _NOT_DIVIDED if not self.touches(value) else _OTHERWISE)
+            fail(op, _NOT_SHARDED if not self.touches(value) else _OTHERWISE)
         with ir.InsertionPoint(op), made_by.location:
             new = self._again(value, made_by, dims, op)
         self.shapes[new], self.dims[new] = shape_of(value), dims
@@ -187,7 +187,7 @@ class ShardedValues:
         if made_by.name in RESHAPES:
             return self._moved_again(value, made_by, dims, op)
         if made_by.name not in ("linalg.fill", "linalg.generic") or len(made_by.results) != 1:
-            fail(op, _NOT_DIVIDED)
+            fail(op, _NOT_SHARDED)
         positions = [[], [*range(len(shape_of(value)))]]
         if made_by.name == "linalg.generic":
             positions = [dim_positions(map_) for map_ in indexing_maps(made_by)]
@@ -210,7 +210,7 @@ class ShardedValues:
             before = collapsed if shaped else expanded
             moved = before(dims, shape_of(value if shaped else source), groups)
             if moved is None or (shaped and expanded(moved, shape_of(value), groups) != dims):
-                fail(op, _NOT_DIVIDED)
+                fail(op, _NOT_SHARDED)
             found = moved
         operand, type_ = self.fitted(source, found, op), self.local_type(value, dims, op)
         attributes = {name: made_by.attributes[name] for name in made_by.attributes}
@@ -234,7 +234,7 @@ def _is_spread(op: ir.Operation) -> bool:
     return len(op.results) == 1 and not captured_values(op) and all("parallel" in kind for kind in kinds)
 
 
-_NOT_DIVIDED = "it reads by sequence what is not divided by sequences"
+_NOT_SHARDED = "it reads by sequence what is not divided by sequences"
 _OTHERWISE = "two values that it reads are divided in different ways"
 
 

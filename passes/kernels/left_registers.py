@@ -5,7 +5,7 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.ring import Side
+from lispgpt.passes.kernels.ring import CopiedOperand
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
@@ -20,10 +20,12 @@ class LeftRegisters:
     from 2·pair.
     """
 
-    def __init__(self, unit: WarpgroupUnit, copies: TensorCopies, side: Side, row: Index, pair: Index) -> None:
-        self.unit, self.copies, self.side = unit, copies, side
-        self.per_line = side.width
-        if side.transposed:
+    def __init__(
+        self, unit: WarpgroupUnit, copies: TensorCopies, operand: CopiedOperand, row: Index, pair: Index
+    ) -> None:
+        self.unit, self.copies, self.operand = unit, copies, operand
+        self.per_line = operand.width
+        if operand.transposed:
             self._place_transposed(row, pair)
         else:
             self._place(row, pair)
@@ -43,7 +45,7 @@ class LeftRegisters:
 
     def _place(self, row: Index, pair: Index) -> None:
         """Offsets in lines along k, by the piece of a line that the pair of a block of eight lies in."""
-        line = b.add(b.mul(row, self.side.line), b.mul(b.mod(pair, 2), 8))
+        line = b.add(b.mul(row, self.operand.line), b.mul(b.mod(pair, 2), 8))
         self.offsets = [
             b.add(line, b.mul(b.xor(b.add(b.div(pair, 2), 2 * eight), b.mod(row, 8)), SWIZZLED))
             for eight in range(self.per_line // 8)
@@ -57,16 +59,16 @@ class LeftRegisters:
                 k, at = b.add(b.mul(pair, 2), element), b.add(row, more)
                 within = b.mod(at, self.per_line)
                 piece = b.xor(b.div(within, 4), b.mod(k, 8))
-                offset = b.add(b.mul(b.div(at, self.per_line), self.side.part_bytes), b.mul(k, self.side.line))
+                offset = b.add(b.mul(b.div(at, self.per_line), self.operand.part_bytes), b.mul(k, self.operand.line))
                 self.offsets.append(b.add(b.add(offset, b.mul(piece, SWIZZLED)), b.mul(b.mod(within, 4), 4)))
 
     def _pair(self, stage: Index, row: int, k: int) -> ir.Value:
         """Two neighbours along k, from a multiple of eight on and `row` rows below the thread's first."""
-        if self.side.transposed:
+        if self.operand.transposed:
             at = [self.offsets[2 * element + row // 8] for element in range(2)]
-            return b.vector_of([self._load(b.add(b.add(stage, offset), k * self.side.line), 1) for offset in at])
+            return b.vector_of([self._load(b.add(b.add(stage, offset), k * self.operand.line), 1) for offset in at])
         part, within = divmod(k, self.per_line)
-        offset = b.add(self.offsets[within // 8], part * self.side.part_bytes + row * self.side.line)
+        offset = b.add(self.offsets[within // 8], part * self.operand.part_bytes + row * self.operand.line)
         return self._load(b.add(stage, offset), 2)
 
     def _load(self, address: Index, width: int) -> ir.Value:

@@ -18,7 +18,7 @@ from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 
 @dataclass(frozen=True)
-class Side:
+class CopiedOperand:
     """How a tile of an operand lies in a stage: in swizzled lines of 128 bytes along k, or transposed, along its rows
     or columns; first all lines of the first 128 bytes, then those of the next.
 
@@ -123,9 +123,9 @@ class Side:
 
 
 @dataclass(frozen=True)
-class WidenedSide:
+class WidenedOperand:
     """A tile that threads write to a stage, as copies would bring it: so many BF16 numbers an element, one tile of them
-    behind the other, in lines along k.  The rest as of a Side."""
+    behind the other, in lines along k.  The rest as of a CopiedOperand."""
 
     numbers: int
     outer: int
@@ -166,8 +166,8 @@ class Ring:
     widening: subgroups that write a part of each stage themselves."""
 
     copies: TensorCopies
-    left: Side
-    right: Side | WidenedSide
+    left: CopiedOperand
+    right: CopiedOperand | WidenedOperand
     stages: int
     start: Index
     barriers: Index

@@ -23,7 +23,7 @@ class Place:
     buffer: ir.Value
     offset: int
 
-    def meets(self, nbytes: int, other: Place, other_nbytes: int) -> bool:
+    def overlaps(self, nbytes: int, other: Place, other_nbytes: int) -> bool:
         """Whether so many bytes from here on and from there on have some in common."""
         apart = self.offset + nbytes <= other.offset or other.offset + other_nbytes <= self.offset
         return self.buffer == other.buffer and not apart
@@ -130,7 +130,7 @@ class Places:
         """
         for value, where in list(self.places.items()):
             older = where.buffer == place.buffer and self.versions[value] < version
-            if older and where.meets(byte_size(value.type), place, nbytes):
+            if older and where.overlaps(byte_size(value.type), place, nbytes):
                 itself = changing is not None and value == changing
                 if self._is_read(value, self.now + itself):
                     self.places[value] = self._elsewhere(value)

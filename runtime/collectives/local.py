@@ -82,7 +82,7 @@ class LocalTransport:
         """Put a piece into this rank's slot, and wait until every rank has."""
         self._turn = 1 - self._turn
         self._slots(piece)[self._rank] = piece
-        self._meet(step)
+        self._wait_at_barrier(step)
 
     def _slots(self, piece: np.ndarray) -> np.ndarray:
         """What each rank has put there [ranks, elements]."""
@@ -93,10 +93,10 @@ class LocalTransport:
         made = self._sets[self._turn][self._size, : slots[0].nbytes].view(slots.dtype)
         first, last = (slots.shape[1] * rank // self._size for rank in (self._rank, self._rank + 1))
         made[first:last] = combined(step.operation, [slot[first:last] for slot in slots], dtype)
-        self._meet(step)
+        self._wait_at_barrier(step)
         return made
 
-    def _meet(self, step: Collective) -> None:
+    def _wait_at_barrier(self, step: Collective) -> None:
         """Wait until every rank has come here as often as this one."""
         self._counters[self._rank] += 1
         count, counters = int(self._counters[self._rank]), self._counters

@@ -96,7 +96,7 @@ class Device(Protocol):
         launched that writes it before it is read."""
 
     @property
-    def granule(self) -> int:
+    def granularity(self) -> int:
         """Bytes that `back` takes memory for at once; 0 where a buffer's memory needs no word from anyone."""
 
     def reserve(self, nbytes: int) -> Any:

@@ -115,16 +115,16 @@ class GpuDevice:
         return address
 
     @property
-    def granule(self) -> int:
+    def granularity(self) -> int:
         if self._ranges is None and not self.whole:
             try:
                 self._ranges = Ranges(self._driver, self._vendor(), self._stream)
             except UserError as error:
                 self.whole = error.message
-        return 0 if self._ranges is None or self.whole else self._ranges.granule
+        return 0 if self._ranges is None or self.whole else self._ranges.granularity
 
     def reserve(self, nbytes: int) -> int:
-        if self.granule:
+        if self.granularity:
             assert self._ranges is not None
             try:
                 return self._ranges.reserve(nbytes)

@@ -1,7 +1,7 @@
 """Ranges of a GPU's addresses with memory only where it was asked for: what is allowed for costs what is used.
 
-A driver maps memory in granules, of 2 MiB on most GPUs.  All granules of a range begin as one and the same that holds
-zeros and may only be read, so that kernels may look at any of it.  A granule that is to be written gets memory of its
+A driver maps memory in pages, of 2 MiB on most GPUs.  All pages of a range begin as one and the same that holds
+zeros and may only be read, so that kernels may look at any of it.  A page that is to be written gets memory of its
 own; addresses stay what they were, and so do the graphs that hold them.
 """
 
@@ -34,7 +34,7 @@ class Vendor:
 
 @dataclass(frozen=True)
 class _Range:
-    """own: of each granule, whether it has memory of its own."""
+    """own: of each page, whether it has memory of its own."""
 
     nbytes: int
     own: np.ndarray
@@ -43,7 +43,7 @@ class _Range:
 class Ranges:
     """The ranges of one device; UserError where its driver maps no memory.
 
-    granule: bytes that get memory together.
+    granularity: bytes that get memory together.
     """
 
     def __init__(self, driver: Driver, vendor: Vendor, stream: Any) -> None:
@@ -53,11 +53,11 @@ class Ranges:
         self._given_back: dict[Call, None] = {}
         self._handles: list[Any] = []
         try:
-            self.granule = int(driver("MemGranularity", self._properties)[0])
-            self._zeros = self._made(self.granule)
-            home = self._address(self.granule)
-            self._map(home, self.granule, self._zeros, writing=True)
-            driver("MemsetD8Async", home, 0, self.granule, stream)
+            self.granularity = int(driver("MemGranularity", self._properties)[0])
+            self._zeros = self._made(self.granularity)
+            home = self._address(self.granularity)
+            self._map(home, self.granularity, self._zeros, writing=True)
+            driver("MemsetD8Async", home, 0, self.granularity, stream)
         except UserError:
             for call in self.close():
                 driver.status(*call)
@@ -65,16 +65,16 @@ class Ranges:
 
     def taken(self, address: int) -> int:
         """Bytes of memory that a range has."""
-        return self.granule * int(self._ranges[address].own.sum())
+        return self.granularity * int(self._ranges[address].own.sum())
 
     def reserve(self, nbytes: int) -> int:
         """A range of zeros, which may be read; its address."""
-        size = -(-max(nbytes, 1) // self.granule) * self.granule
+        size = -(-max(nbytes, 1) // self.granularity) * self.granularity
         address = self._address(size)
-        for start in range(0, size, self.granule):
-            self._map(address + start, self.granule, self._zeros)
+        for start in range(0, size, self.granularity):
+            self._map(address + start, self.granularity, self._zeros)
         self._access(address, size, False)
-        self._ranges[address] = _Range(nbytes, np.zeros(size // self.granule, bool))
+        self._ranges[address] = _Range(nbytes, np.zeros(size // self.granularity, bool))
         return address
 
     def __contains__(self, address: int) -> bool:
@@ -83,7 +83,7 @@ class Ranges:
     def back(self, address: int, start: int, end: int) -> None:
         """Have memory for these bytes of a range, of zeros where there was none, once all that runs is done."""
         found = self._ranges[address]
-        first, last = start // self.granule, -(-min(end, found.nbytes) // self.granule)
+        first, last = start // self.granularity, -(-min(end, found.nbytes) // self.granularity)
         wanted = first + np.flatnonzero(~found.own[first:last])
         if not wanted.size:
             return
@@ -92,11 +92,11 @@ class Ranges:
             self._back_run(address, found, int(run[0]), len(run))
 
     def _back_run(self, address: int, found: _Range, first: int, count: int) -> None:
-        """Give neighbouring granules memory."""
-        start, size = address + first * self.granule, count * self.granule
+        """Give neighbouring pages memory."""
+        start, size = address + first * self.granularity, count * self.granularity
         handle = self._made(size)
         for number in range(count):
-            place = ("MemUnmap", start + number * self.granule, self.granule)
+            place = ("MemUnmap", start + number * self.granularity, self.granularity)
             self._driver(*place)
             del self._given_back[place]
         self._map(start, size, handle, writing=True)

@@ -19,7 +19,7 @@ class HostMemory:
     copy_cost = 16 << 10
     weight_rows = 16
     most_runs = 1
-    granule = 0
+    granularity = 0
     room: int | None = None
     whole = ""
 

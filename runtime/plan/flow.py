@@ -63,9 +63,9 @@ def check(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
                 _read(contents.get(argument.buffer), argument, where)
         written = [argument for argument in step.arguments if argument.writes]
         for i, argument in enumerate(written):
-            if any(argument.meets(other) for other in written[:i]):
+            if any(argument.overlaps(other) for other in written[:i]):
                 raise UserError(f"{where} writes bytes {_range(argument)} twice")
-            if any(argument.meets(other) and not other.writes for other in step.arguments):
+            if any(argument.overlaps(other) and not other.writes for other in step.arguments):
                 raise UserError(f"{where} reads bytes {_range(argument)} by one argument and writes them by another")
             if argument.access == WRITE:
                 contents.setdefault(argument.buffer, _Contents()).put(argument.offset, argument.end, number)

@@ -78,7 +78,7 @@ class SessionWeights(UnmappedCheckpoint):
 
 def held_states(session: Session, entries: Iterable[Entry], wholes: Wholes) -> dict[str, np.ndarray]:
     """The states of these entries of which each device has a part, as wholes; all processes have to ask for them."""
-    return {name: wholes.read(name) for name in session.held("state", entries) if wholes.is_divided(name)}
+    return {name: wholes.read(name) for name in session.held("state", entries) if wholes.is_sharded(name)}
 
 
 def write_snapshot(

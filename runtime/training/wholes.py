@@ -28,14 +28,14 @@ class Wholes:
         declared = self._session.declared(name)
         return declared.shape if declared.whole is None else declared.whole
 
-    def is_divided(self, name: str) -> bool:
+    def is_sharded(self, name: str) -> bool:
         declared = self._session.declared(name)
         return declared.whole is not None or declared.summed
 
     def read(self, name: str) -> np.ndarray:
         """All of a state, with the other processes where each has a part."""
         declared = self._session.declared(name)
-        if not self.is_divided(name):
+        if not self.is_sharded(name):
             return self._session.read(name)
         array = np.empty(self.shape(name), find_dtype(declared.dtype).numpy)
         whole = self._space(array.nbytes)

@@ -62,7 +62,7 @@ def test_a_long_text_goes_on_where_a_short_one_was(pair: Pair, chip: Chip) -> No
         with pair.on_chip() as model:
             if whole:
                 for name in model.session.held("state"):
-                    model.session.reached.whole(name)
+                    model.session.committed.whole(name)
             text = model.generate(prompt, max_new_tokens=count, greedy=True)
             list(text)
             found.append(text.tokens)

@@ -13,12 +13,12 @@ from gpu_drivers import StandIn, opened
 from mapped_memory import Mapped
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.committed_memory import CommittedMemory
 from lispgpt.runtime.devices.base import Pieces
 from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.plan.steps import Argument, Launch
-from lispgpt.runtime.reached import Reached
 
-GRANULE = Mapped.granule
+PAGE = Mapped.granularity
 
 
 def bytes_at(address: int, count: int) -> np.ndarray:
@@ -27,22 +27,22 @@ def bytes_at(address: int, count: int) -> np.ndarray:
 
 def test_a_range_reads_as_zeros_and_gets_memory_where_it_is_backed(driver: StandIn) -> None:
     device, rng = opened(driver), seeded.rng()
-    address = device.reserve(10 * GRANULE - 100)
-    assert address % GRANULE == 0 and device.taken(address, 0) == 0
-    assert sum(driver.mapped.sizes.values()) == GRANULE, "one granule of zeros stands for all"
-    assert not bytes_at(address, 10 * GRANULE - 100).any()
+    address = device.reserve(10 * PAGE - 100)
+    assert address % PAGE == 0 and device.taken(address, 0) == 0
+    assert sum(driver.mapped.sizes.values()) == PAGE, "one page of zeros stands for all"
+    assert not bytes_at(address, 10 * PAGE - 100).any()
     assert {place.access for place in driver.mapped.places.values()} == {"read", "readwrite"}
     with pytest.raises(AssertionError, match="no memory of its own"):
-        device.copy_in(address, np.zeros(4, np.uint8), GRANULE)
-    device.back(address, 3 * GRANULE - 1, 5 * GRANULE + 1)
-    data = rng.integers(0, 256, 2 * GRANULE + 2, np.uint8)
-    device.copy_in(address, data, 3 * GRANULE - 1)
-    device.back(address, 0, 7 * GRANULE)
-    found = bytes_at(address, 10 * GRANULE - 100)
-    np.testing.assert_array_equal(found[3 * GRANULE - 1 : 5 * GRANULE + 1], data)
-    assert not found[: 3 * GRANULE - 1].any() and not found[5 * GRANULE + 1 :].any()
-    assert device.taken(address, 0) == 7 * GRANULE == sum(driver.mapped.sizes.values()) - GRANULE
-    device.back(address, 9 * GRANULE, 10 * GRANULE - 100)
+        device.copy_in(address, np.zeros(4, np.uint8), PAGE)
+    device.back(address, 3 * PAGE - 1, 5 * PAGE + 1)
+    data = rng.integers(0, 256, 2 * PAGE + 2, np.uint8)
+    device.copy_in(address, data, 3 * PAGE - 1)
+    device.back(address, 0, 7 * PAGE)
+    found = bytes_at(address, 10 * PAGE - 100)
+    np.testing.assert_array_equal(found[3 * PAGE - 1 : 5 * PAGE + 1], data)
+    assert not found[: 3 * PAGE - 1].any() and not found[5 * PAGE + 1 :].any()
+    assert device.taken(address, 0) == 7 * PAGE == sum(driver.mapped.sizes.values()) - PAGE
+    device.back(address, 9 * PAGE, 10 * PAGE - 100)
     device.close()
     assert (driver.mapped.places, driver.mapped.sizes, driver.mapped.reserved) == ({}, {}, {})
 
@@ -50,11 +50,11 @@ def test_a_range_reads_as_zeros_and_gets_memory_where_it_is_backed(driver: Stand
 def test_pieces_of_what_grows_are_copied_one_by_one(driver: StandIn) -> None:
     """A driver's call for pieces of memory that is one allocation refuses memory that was mapped."""
     device, rng = opened(driver), seeded.rng()
-    plain, grown = device.alloc(4 * GRANULE), device.reserve(4 * GRANULE)
-    device.back(grown, 0, 4 * GRANULE)
-    data = rng.integers(0, 256, 4 * GRANULE, np.uint8)
+    plain, grown = device.alloc(4 * PAGE), device.reserve(4 * PAGE)
+    device.back(grown, 0, 4 * PAGE)
+    data = rng.integers(0, 256, 4 * PAGE, np.uint8)
     device.copy_in(plain, data)
-    pieces = Pieces(5, 1, 3, 3, GRANULE, GRANULE + 1)
+    pieces = Pieces(5, 1, 3, 3, PAGE, PAGE + 1)
     for source, target in ((plain, grown), (grown, plain)):
         device.copy_pieces(source, target, pieces)
         for start, end in pieces.each():
@@ -64,16 +64,16 @@ def test_pieces_of_what_grows_are_copied_one_by_one(driver: StandIn) -> None:
 
 def test_growing_waits_for_what_runs_and_asks_in_this_order(driver: StandIn) -> None:
     device = opened(driver)
-    address = device.reserve(4 * GRANULE)
+    address = device.reserve(4 * PAGE)
     driver.calls.clear()
-    device.back(address, GRANULE, 3 * GRANULE)
+    device.back(address, PAGE, 3 * PAGE)
     unmapped = ["MemUnmap", "MemUnmap"]
     asked = ["StreamSynchronize", "MemCreate", *unmapped, "MemMap", "MemSetAccess", "MemsetD8Async"]
     assert driver.order() == asked
-    assert driver.made("MemCreate")[0].size == 2 * GRANULE
-    assert driver.made("MemMap")[0].to == address + GRANULE
+    assert driver.made("MemCreate")[0].size == 2 * PAGE
+    assert driver.made("MemMap")[0].to == address + PAGE
     driver.calls.clear()
-    device.back(address, GRANULE, 3 * GRANULE)
+    device.back(address, PAGE, 3 * PAGE)
     assert not driver.calls
 
 
@@ -81,11 +81,11 @@ def test_growing_waits_for_what_runs_and_asks_in_this_order(driver: StandIn) -> 
 def test_a_driver_that_maps_nothing_gives_all_memory_at_once_which_is_said(failing: str, driver: StandIn) -> None:
     device = opened(driver)
     driver.failing = failing
-    buffer = device.reserve(4 * GRANULE)
-    assert [given.size for given in driver.made("MemAlloc")] == [4 * GRANULE]
-    assert device.granule == 0 and driver.api.symbol(failing) in device.whole
-    device.back(buffer, 0, 4 * GRANULE)
-    assert device.taken(buffer, 4 * GRANULE) == 4 * GRANULE
+    buffer = device.reserve(4 * PAGE)
+    assert [given.size for given in driver.made("MemAlloc")] == [4 * PAGE]
+    assert device.granularity == 0 and driver.api.symbol(failing) in device.whole
+    device.back(buffer, 0, 4 * PAGE)
+    assert device.taken(buffer, 4 * PAGE) == 4 * PAGE
     driver.failing = "MemAlloc"
     with pytest.raises(UserError, match=r"short of memory, and takes all of it at once, as .*--context N"):
         device.alloc(5)
@@ -96,7 +96,7 @@ def test_a_driver_that_maps_nothing_gives_all_memory_at_once_which_is_said(faili
 
 def test_a_granule_that_does_not_fit_says_what_to_do(driver: StandIn) -> None:
     device = opened(driver)
-    address = device.reserve(4 * GRANULE)
+    address = device.reserve(4 * PAGE)
     driver.failing = "MemCreate"
     with pytest.raises(UserError, match=r"4,096 bytes .*short of memory: --context N"):
         device.back(address, 0, 1)
@@ -117,17 +117,17 @@ def entry_that_writes(**fields: Any) -> Entry:
 
 def reached(driver: StandIn, state: Buffer = STATE, axis: int | None = 2) -> SimpleNamespace:
     device = opened(driver)
-    states = Reached(device)
+    states = CommittedMemory(device)
     return SimpleNamespace(device=device, states=states, buffer=states.made(state, axis))
 
 
 def test_states_have_memory_for_the_positions_that_were_reached(driver: StandIn) -> None:
     made, entry = reached(driver), entry_that_writes(grows={"kv": 2})
-    each, parts = GRANULE // ROW, 6
-    for positions, granules in (([[0]], 1), ([[each - 1]], 1), ([[5], [each]], 2), ([[3]], 2), ([[POSITIONS - 1]], 4)):
-        made.states.told(entry, {"positions": np.array(positions, np.int32)})
+    each, parts = PAGE // ROW, 6
+    for positions, pages in (([[0]], 1), ([[each - 1]], 1), ([[5], [each]], 2), ([[3]], 2), ([[POSITIONS - 1]], 4)):
+        made.states.note_inputs(entry, {"positions": np.array(positions, np.int32)})
         made.states.before(entry)
-        assert made.device.taken(made.buffer, 0) == parts * granules * GRANULE
+        assert made.device.taken(made.buffer, 0) == parts * pages * PAGE
     made.device.close()
 
 
@@ -136,11 +136,11 @@ def test_runs_that_leave_the_next_position_reach_further_one_by_one(driver: Stan
     entry = entry_that_writes(grows={"kv": 2})
     step = Launch("advance", (1, 1, 1), (1, 1, 1), 0, (Argument("p", 0, 4, "readwrite"),))
     entry = Entry(entry.name, {}, entry.inputs, {}, (*entry.steps, step), grows=entry.grows)
-    each = GRANULE // ROW
-    made.states.told(entry, {"positions": np.array([[each - 3]], np.int32)})
-    for runs, granules in ((1, 1), (2, 1), (1, 2), (each - 1, 2), (1, 3)):
+    each = PAGE // ROW
+    made.states.note_inputs(entry, {"positions": np.array([[each - 3]], np.int32)})
+    for runs, pages in ((1, 1), (2, 1), (1, 2), (each - 1, 2), (1, 3)):
         made.states.before(entry, runs)
-        assert made.device.taken(made.buffer, 0) == 6 * granules * GRANULE
+        assert made.device.taken(made.buffer, 0) == 6 * pages * PAGE
     made.device.close()
 
 
@@ -148,14 +148,14 @@ def test_runs_that_leave_the_next_position_reach_further_one_by_one(driver: Stan
 def test_what_writes_anywhere_has_all_of_a_state(said: str, driver: StandIn) -> None:
     made, entry = reached(driver), entry_that_writes(grows={"kv": 2} if said == "no position" else {})
     if said != "no position":
-        made.states.told(entry, {"positions": np.zeros((1, 1), np.int32)})
+        made.states.note_inputs(entry, {"positions": np.zeros((1, 1), np.int32)})
     made.states.before(entry)
     assert made.device.taken(made.buffer, 0) == STATE.nbytes
     made.device.close()
 
 
 def test_small_states_and_those_without_positions_are_taken_whole(driver: StandIn) -> None:
-    small = Buffer("kv", "state", (2, 3, 2 * GRANULE // ROW - 1, ROW // 4), "f32")
+    small = Buffer("kv", "state", (2, 3, 2 * PAGE // ROW - 1, ROW // 4), "f32")
     for state, axis in ((small, 2), (STATE, None)):
         made = reached(driver, state, axis)
         assert driver.made("MemAlloc")[-1].size == state.nbytes
@@ -164,7 +164,7 @@ def test_small_states_and_those_without_positions_are_taken_whole(driver: StandI
 
 def test_what_is_forgotten_is_zero_where_there_is_memory(driver: StandIn) -> None:
     made, entry = reached(driver), entry_that_writes(grows={"kv": 2})
-    made.states.told(entry, {"positions": np.array([[9]], np.int32)})
+    made.states.note_inputs(entry, {"positions": np.array([[9]], np.int32)})
     made.states.before(entry)
     part = POSITIONS * ROW
     for place in range(0, STATE.nbytes, part):
@@ -173,7 +173,7 @@ def test_what_is_forgotten_is_zero_where_there_is_memory(driver: StandIn) -> Non
     assert made.states.forget("kv") and not made.states.forget("other")
     assert not bytes_at(made.buffer, STATE.nbytes).any()
     made.states.part("kv", part + 70 * ROW, part + 71 * ROW)
-    assert made.device.taken(made.buffer, 0) == 6 * 2 * GRANULE
+    assert made.device.taken(made.buffer, 0) == 6 * 2 * PAGE
     made.states.whole("kv")
     assert made.device.taken(made.buffer, 0) == STATE.nbytes
     made.device.close()

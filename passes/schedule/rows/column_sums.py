@@ -53,7 +53,9 @@ class RowRuns:
         self.together = next(n for n in range(TOGETHER, 0, -1) if self.each % n == 0)
         ops = operations(kernel.regions[0].blocks[0])
         summed = {one.result for one, _ in sums}
-        self.meets = any(op.name in ("linalg.reduce", "linalg.softmax") and op.results[0] not in summed for op in ops)
+        self.has_rows = any(
+            op.name in ("linalg.reduce", "linalg.softmax") and op.results[0] not in summed for op in ops
+        )
         self.constants = [
             op.results[0]
             for op in ops
@@ -93,7 +95,7 @@ class RowRuns:
                 self.target.loads_started()
                 for row in rows:
                     totals = tuple(self._row(reader, row, chunk.start, totals))
-            if self.meets:
+            if self.has_rows:
                 b.barrier()  # what this round has exchanged is read by all before the next one writes there
             return list(totals)
 

@@ -164,8 +164,8 @@ class CachedTile:
             self._put(pieces, values)
             return
         columns, first = self.result.columns, b.add(self.epilogue.first[1], span.first)
-        meets = b.both(b.less(first, columns.end), b.less(columns.first, b.add(first, span.count)))
-        b.if_live(meets, lambda: self._put(*self._joined(pieces, values)))
+        overlaps = b.both(b.less(first, columns.end), b.less(columns.first, b.add(first, span.count)))
+        b.if_live(overlaps, lambda: self._put(*self._joined(pieces, values)))
 
     def _joined(
         self, pieces: Sequence[Piece], values: Sequence[ir.Value]

@@ -11,7 +11,7 @@ from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.ring import Place, Ring, WidenedSide
+from lispgpt.passes.kernels.ring import Place, Ring, WidenedOperand
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums, own_warpgroup
 from lispgpt.passes.model.row_moments import find_moments
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles, TileGrid
@@ -26,7 +26,7 @@ from lispgpt.passes.schedule.warpgroups.bulk_results import (
 from lispgpt.passes.schedule.warpgroups.bulk_stores import BulkStores
 from lispgpt.passes.schedule.warpgroups.cached_results import cached_results
 from lispgpt.passes.schedule.warpgroups.moment_sums import RowMoments
-from lispgpt.passes.schedule.warpgroups.operands import Sides
+from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.results import Begun, OtherResult, TileResults, sums_stride
 from lispgpt.passes.schedule.warpgroups.split_k import Piece, TileShares
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
@@ -60,7 +60,7 @@ class WarpgroupProduct:
         self,
         kernel: ir.Operation,
         product: Product,
-        sides: Sides,
+        operands: Operands,
         constants: set[ir.Value],
         target: Gpu,
         tiling: Tiling,
@@ -68,24 +68,24 @@ class WarpgroupProduct:
         assert target.warpgroup is not None and target.copies is not None
         self.kernel, self.product, self.target, self.tiling = kernel, product, target, tiling
         self.unit, self.copies = target.warpgroup, target.copies
-        self.sides = sides.of(tiling)
+        self.operands = operands.of(tiling)
         self.results, moments = product.results_of(kernel), find_moments(outputs_of(kernel))
         self.others: list[OtherResult] = [*cached_results(kernel, target)]
         if moments is not None:
             self.others.append(RowMoments(moments, target, tiling))
         self.warpgroups = tiling.warpgroups
         self.threads = (1 + self.warpgroups) * self.unit.threads
-        self.shape = shape = sides.shape(product, 4, len(self.results))
+        self.shape = shape = operands.shape(product, 4, len(self.results))
         self.grid = TileGrid(product, tiling, target, one_wave(tiling, shape, target))
         self.shares_stages = shares_stages(tiling, shape, target)
         self.stages = stages(tiling, shape, target)
         if self.grid.one_wave:
             self.stages = min(self.stages, self.grid.steps)
-        self.known = buffer_of(product.right, sides.right) in constants
+        self.known = buffer_of(product.right, operands.right) in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
         self.by_lanes = [x for x in self.boxes or () if lanes_store(x, product, tiling.columns, self.copies)]
         self.read = boxes_read(kernel, product, self.copies) if tiling.splits == 1 else []
-        self.widens = isinstance(sides.right, WidenedSide)
+        self.widens = isinstance(operands.right, WidenedOperand)
 
     def emit(self) -> None:
         t = self.tiling
@@ -106,7 +106,7 @@ class WarpgroupProduct:
             shares = TileShares(self.target, t.shares, t.pair, worker, rank)
         self.tiles = BlockTiles(self.grid, cluster, rank, shares)
         self._make_memory()
-        self.maps = [side.maps(self.kernel) for side in (self.sides.left, self.sides.right)]
+        self.maps = [operand.maps(self.kernel) for operand in (self.operands.left, self.operands.right)]
         self.bulk: list[BulkResult] | None = None
         if self.boxes is not None:
             by_lanes = self.by_lanes if self.roomy else []
@@ -128,7 +128,7 @@ class WarpgroupProduct:
     def _make_memory(self) -> None:
         """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place, and so do
         results where a block has one tile."""
-        left, right = self.sides.left, self.sides.right
+        left, right = self.operands.left, self.operands.right
         staging = 0 if self.boxes is None else staging_bytes(self.tiling, self.shape, self.target)
         nbytes = self.stages * (left.nbytes + right.nbytes)
         if self.tiling.splits > 1:
@@ -154,7 +154,7 @@ class WarpgroupProduct:
     def _write(self) -> None:
         """The copies' warpgroup."""
         self.copies.registers(WIDENER_REGISTERS if self.widens else WRITER_REGISTERS, more=False)
-        facts = (self.target, self.copies, self.sides, self.maps, self.ring, self.tiles, self.fetched, self.known)
+        facts = (self.target, self.copies, self.operands, self.maps, self.ring, self.tiles, self.fetched, self.known)
         copies = WidenedCopies(*facts, self.product.right) if self.widens else TileCopies(*facts)
         copies.start(self.thread)
         if self.tiling.splits > 1:
@@ -176,7 +176,7 @@ class WarpgroupProduct:
             bulk = BulkStores(self.target, self.product, t, self.bulk, *places)
         facts = (self.target, self.product, t, self.results, self.others)
         results = TileResults(*facts, bulk, self.memory, self.tiles.rank, member)
-        left, registers = self.sides.left, None
+        left, registers = self.operands.left, None
         if left.item == 4:
             registers = LeftRegisters(unit, self.copies, left, member.row, pair)
         self.target.dependency_wait()

@@ -31,12 +31,12 @@ from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.ring import Side, WidenedSide
+from lispgpt.passes.kernels.ring import CopiedOperand, WidenedOperand
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.model.row_moments import find_moments, moment_of
 from lispgpt.passes.recognise.bf16_parts import may_round
 from lispgpt.passes.schedule.warpgroups.cached_results import is_cached
-from lispgpt.passes.schedule.warpgroups.operands import Sides
+from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.product import WarpgroupProduct
 from lispgpt.passes.schedule.warpgroups.split_k import lend_memory
 from lispgpt.passes.states import PLACED
@@ -65,33 +65,33 @@ class ScheduleGpuWarpgroups(Pass):
             return
         constant = constant_arguments(module)
         for kernel, found in unscheduled_products(module, is_made, self.name):
-            product = _turned(found)
-            sides = self._sides(product, target, target.copies)
-            if sides is not None and (tiling := self._tiling(kernel, product, sides, target)) is not None:
+            product = _weights_on_the_right(found)
+            operands = self._operands(product, target, target.copies)
+            if operands is not None and (tiling := self._tiling(kernel, product, operands, target)) is not None:
                 if tiling.shares is not None:
                     lend_memory(module, kernel, tiling, target.warpgroup.threads)
-                WarpgroupProduct(kernel, product, sides, constant(kernel), target, tiling).emit()
+                WarpgroupProduct(kernel, product, operands, constant(kernel), target, tiling).emit()
 
     def time_of(self, kernel: ir.Operation, found: Product, target: Gpu) -> float:
         """Seconds that it should take of a product; Refused where it leaves that to others."""
         if target.warpgroup is None or target.copies is None:
             raise Refused("the chip has no matrix instructions of warpgroups")
-        product = _turned(found)
-        sides = self._sides(product, target, target.copies)
-        if sides is None:
+        product = _weights_on_the_right(found)
+        operands = self._operands(product, target, target.copies)
+        if operands is None:
             raise Refused(
                 "an operand is neither boxes of BF16 or F32 numbers nor in blocks, or there are too few rows or columns"
             )
-        tiling = self._tiling(kernel, product, sides, target)
+        tiling = self._tiling(kernel, product, operands, target)
         if tiling is None:
             raise Refused("no tile has the groups of columns of which moments are wanted")
-        return cost(tiling, self._shape(kernel, product, sides), target) / CLOCK
+        return cost(tiling, self._shape(kernel, product, operands), target) / CLOCK
 
-    def _sides(self, product: Product, target: Gpu, copies: TensorCopies) -> Sides | None:
+    def _operands(self, product: Product, target: Gpu, copies: TensorCopies) -> Operands | None:
         """How both operands are copied; None where they cannot be, or the product is too small."""
         unit, layout = target.warpgroup, product.layout
         assert unit is not None
-        widened = _widened_side(product, unit.inner, copies.line)
+        widened = _widened_operand(product, unit.inner, copies.line)
         if (product.left.dtype not in ("f32", "bf16") or (product.right.dtype != "bf16" and widened is None)) or (
             product.rows < self.least_rows or product.columns < unit.columns
         ):
@@ -105,24 +105,24 @@ class ScheduleGpuWarpgroups(Pass):
         left, rest = (boxes(product.left), None) if None in stored else stored
         if left is None:
             return None
-        own = Side(left, 0, unit.inner, copies.line, rest=rest)
+        own = CopiedOperand(left, 0, unit.inner, copies.line, rest=rest)
         if widened is not None:
-            return Sides(own, widened)
+            return Operands(own, widened)
         right = boxes(product.right)
-        return None if right is None else Sides(own, Side(right, 0, unit.inner, copies.line))
+        return None if right is None else Operands(own, CopiedOperand(right, 0, unit.inner, copies.line))
 
     @staticmethod
-    def _shape(kernel: ir.Operation, product: Product, sides: Sides) -> Shape:
+    def _shape(kernel: ir.Operation, product: Product, operands: Operands) -> Shape:
         results = [b.item_bytes(buffer.type) for _, buffer in product.results_of(kernel)]
-        return sides.shape(product, sum(results), len(results))
+        return operands.shape(product, sum(results), len(results))
 
-    def _tiling(self, kernel: ir.Operation, product: Product, sides: Sides, target: Gpu) -> Tiling | None:
+    def _tiling(self, kernel: ir.Operation, product: Product, operands: Operands, target: Gpu) -> Tiling | None:
         """The tiling that should take least time; None where none has the groups of columns that moments are wanted
         of."""
         unit, outputs = target.warpgroup, outputs_of(kernel)
         assert unit is not None
         moments, transposed = find_moments(outputs), product.op.operands[0] != product.left.tensor
-        shape = self._shape(kernel, product, sides)
+        shape = self._shape(kernel, product, operands)
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "warpgroups", "splits", "pair")]
         candidates = [
             tiling
@@ -140,18 +140,18 @@ class ScheduleGpuWarpgroups(Pass):
         return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))
 
 
-def _turned(found: Product) -> Product:
+def _weights_on_the_right(found: Product) -> Product:
     """With weights in blocks, or what is in BF16, on the right."""
     if BlockWeights.of(found.right) is not None:
         return found
     return found.transposed() if found.right.dtype == "f32" else found
 
 
-def _widened_side(product: Product, step: int, line: int) -> WidenedSide | None:
+def _widened_operand(product: Product, step: int, line: int) -> WidenedOperand | None:
     """Of weights in blocks, whole steps of which are to be widened; None where they are none."""
     if BlockWeights.of(product.right) is None or product.batches > 1 or product.inner % step:
         return None
-    return WidenedSide(1 if may_round(product.right.tensor) else PARTS, 0, step, line)
+    return WidenedOperand(1 if may_round(product.right.tensor) else PARTS, 0, step, line)
 
 
 def is_made(kernel: ir.Operation, tensor: ir.Value) -> bool:

@@ -1,7 +1,7 @@
 """How a block's copies bring the steps of its tiles to a ring of stages: one thread's, and one that begins beside it.
 
-A copy takes its thread 25 ns to start.  The first stages' left sides, which wait for what the launch ahead has made,
-are begun by a thread of their own, so that they do not also wait for the right sides, such as weights, to be begun.
+A copy takes its thread 25 ns to start.  The first stages' left operands, which wait for what the launch ahead has made,
+are begun by a thread of their own, so that they do not also wait for the right operands, such as weights, to be begun.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.ring import Place, Ring, Side
+from lispgpt.passes.kernels.ring import CopiedOperand, Place, Ring
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles
 from lispgpt.passes.schedule.warpgroups.bulk_results import BulkResult
 from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
-from lispgpt.passes.schedule.warpgroups.operands import Sides
+from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.split_k import Piece
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
@@ -24,12 +24,12 @@ from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 @dataclass(frozen=True)
 class TileCopies:
-    """maps: of both sides.  fetched: what results are made of beside sums.  known: whether no launch writes the right
-    side."""
+    """maps: of both operands.  fetched: what results are made of beside sums.  known: whether no launch writes
+    the right operand."""
 
     target: Gpu
     copies: TensorCopies
-    sides: Sides
+    operands: Operands
     maps: Sequence[Sequence[ir.Value]]
     ring: Ring
     tiles: BlockTiles
@@ -91,10 +91,10 @@ class TileCopies:
 
     def _load_left(self, tile: Tile, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.row, b.add(tile.k, b.mul(step, self.tiles.grid.step)))
-        self.sides.left.load(self.copies, self.maps[0], at, self.ring.left_at(slot), self.ring.full(slot), 0)
+        self.operands.left.load(self.copies, self.maps[0], at, self.ring.left_at(slot), self.ring.full(slot), 0)
 
     def _load_right(self, tile: Tile, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.column, b.add(tile.k, b.mul(step, self.tiles.grid.step)))
-        full, right = self.ring.full(slot), self.sides.right
-        assert isinstance(right, Side)
+        full, right = self.ring.full(slot), self.operands.right
+        assert isinstance(right, CopiedOperand)
         right.load(self.copies, self.maps[1], at, self.ring.right_at(slot), full, self.tiles.rank)

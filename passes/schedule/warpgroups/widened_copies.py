@@ -17,7 +17,7 @@ from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.matrices import split
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.ring import Place, Side, WidenedSide
+from lispgpt.passes.kernels.ring import CopiedOperand, Place, WidenedOperand
 from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
 from lispgpt.passes.schedule.warpgroups.split_k import Piece
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
@@ -26,10 +26,10 @@ RUN, PIECE = 16, 8
 """Neighbours along k that a thread widens at once, and those in one piece of a swizzled line."""
 
 
-def buffer_of(right: Operand, side: Side | WidenedSide) -> ir.Value | None:
+def buffer_of(right: Operand, operand: CopiedOperand | WidenedOperand) -> ir.Value | None:
     """The memory in which the right operand lies, or its blocks do."""
-    if isinstance(side, Side):
-        return side.boxes.argument
+    if isinstance(operand, CopiedOperand):
+        return operand.boxes.argument
     weights = BlockWeights.of(right)
     op = None if weights is None else defining_op(weights.blocks)
     return None if op is None else op.operands[0]

@@ -42,7 +42,7 @@ from lispgpt.passes.tile.lower.register_rows import (
     read_operand,
     reduced,
 )
-from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, sides
+from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, copied_operands
 from lispgpt.passes.tile.lower.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.tile.lower.units import Sums, sums_of
 from lispgpt.passes.tile.row_reductions import row_reductions
@@ -302,7 +302,7 @@ class Lowering:
         facts = (self.target, slots, views, self.thread, self.threads)
         if ir.StringAttr(op.attributes["copies"]).value != BULK:
             return AsyncRing(*facts)
-        maps = [side.maps(self.kernel)[0] for side in sides(views, slots, self.target)]
+        maps = [operand.maps(self.kernel)[0] for operand in copied_operands(views, slots, self.target)]
         ring = BulkRing(*facts, maps, self.tiles.barriers)
         b.if_then(b.equal(self.thread, 0), ring.make)
         b.barrier()

@@ -9,7 +9,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.products import Operand
-from lispgpt.passes.kernels.ring import Side
+from lispgpt.passes.kernels.ring import CopiedOperand
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.tile.copies import boxes_of, flat
@@ -121,9 +121,9 @@ class BulkRing(Ring):
         if member == 0:
             self.copies.wait(self._empty(slot), b.xor(self._phase(number), 1))
             self.copies.expect(full, sum(each.tile.slot_bytes for each in slots))
-        side = sides(self.views, self.tiles, self.target)[member]
+        operand = copied_operands(self.views, self.tiles, self.target)[member]
         shared = b.add(one.memory, b.mul(slot, one.tile.slot_bytes))
-        side.load(self.copies, [self.maps[member]], place, shared, full, 0)
+        operand.load(self.copies, [self.maps[member]], place, shared, full, 0)
 
     def wait(self, number: Index, ahead: int) -> list[Slot]:
         slots = self.at(number)
@@ -138,8 +138,10 @@ class BulkRing(Ring):
         b.if_then(first, lambda: self.copies.arrive(empty))
 
 
-def sides(views: Sequence[Operand], tiles: Sequence[Slot], target: Gpu) -> list[Side]:
+def copied_operands(views: Sequence[Operand], tiles: Sequence[Slot], target: Gpu) -> list[CopiedOperand]:
     """How bulk copies see views whose boxes fill tiles."""
     assert target.copies is not None
     found = [boxes_of(view, target.copies) for view in views]
-    return [Side(x, one.tile.rows, one.tile.columns, SWIZZLE) for x, one in zip(found, tiles, strict=True) if x]
+    return [
+        CopiedOperand(x, one.tile.rows, one.tile.columns, SWIZZLE) for x, one in zip(found, tiles, strict=True) if x
+    ]

@@ -1,7 +1,7 @@
 """HIP's calls that map memory to reserved addresses, for the emulated GPU.
 
 The host's own pages are the memory: they read as zeros and are taken when they are written, so that a range is one
-mapping of the host's from the start.  What is kept here is which granules kernels may read and write.
+mapping of the host's from the start.  What is kept here is which pages kernels may read and write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import mmap
 
 import numpy as np
 
-from lispgpt.runtime.devices.amd_emulator.memory import NOTHING, Granules, Memory
+from lispgpt.runtime.devices.amd_emulator.memory import NOTHING, MappedPages, Memory
 
 INVALID_VALUE = 1
 FLAGS_OFFSET = 8
@@ -22,27 +22,27 @@ PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE",
 class MappedMemory:
     """Calls by their names in HIP, without `hip`; each gives a status, None for success.
 
-    granule: bytes that are mapped together.  sizes: of what was created and is there, by handle.
+    granularity: bytes that are mapped together.  sizes: of what was created and is there, by handle.
     """
 
-    granule = 1 << 16
+    granularity = 1 << 16
 
     def __init__(self, memory: Memory) -> None:
-        self.memory, self.ranges = memory, dict[int, Granules]()
+        self.memory, self.ranges = memory, dict[int, MappedPages]()
         self.sizes: dict[int, int] = {}
         self.made = 0
 
     def MemGetAllocationGranularity(self, size: int, properties: int, option: int) -> None:
-        ctypes.c_size_t.from_address(size).value = self.granule
+        ctypes.c_size_t.from_address(size).value = self.granularity
 
     def MemAddressReserve(self, pointer: int, size: int, alignment: int, wanted: int, flags: int) -> int:
-        if size % self.granule:
+        if size % self.granularity:
             return INVALID_VALUE
-        data = np.frombuffer(mmap.mmap(-1, size + self.granule, flags=PRIVATE), np.uint8)
-        data = data[-data.ctypes.data % self.granule :][:size]
-        granules = Granules(self.granule, np.full(size // self.granule, NOTHING, np.uint8))
-        address = self.memory.add(data, f"the range of {size:,} reserved bytes", mapped=granules)
-        self.ranges[address] = granules
+        data = np.frombuffer(mmap.mmap(-1, size + self.granularity, flags=PRIVATE), np.uint8)
+        data = data[-data.ctypes.data % self.granularity :][:size]
+        pages = MappedPages(self.granularity, np.full(size // self.granularity, NOTHING, np.uint8))
+        address = self.memory.add(data, f"the range of {size:,} reserved bytes", mapped=pages)
+        self.ranges[address] = pages
         ctypes.c_void_p.from_address(pointer).value = address
         return 0
 
@@ -69,8 +69,13 @@ class MappedMemory:
 
     def _set(self, pointer: int, size: int, may: int) -> int:
         buffer = self.memory.before(pointer)
-        if buffer is None or buffer.mapped is None or (pointer - buffer.address) % self.granule or size % self.granule:
+        if (
+            buffer is None
+            or buffer.mapped is None
+            or (pointer - buffer.address) % self.granularity
+            or size % self.granularity
+        ):
             return INVALID_VALUE
-        first = (pointer - buffer.address) // self.granule
-        buffer.mapped.may[first : first + size // self.granule] = may
+        first = (pointer - buffer.address) // self.granularity
+        buffer.mapped.may[first : first + size // self.granularity] = may
         return 0

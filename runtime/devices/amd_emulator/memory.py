@@ -21,13 +21,13 @@ KINDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 @dataclass(frozen=True)
 class Buffer:
     """data: its bytes; its start is aligned to 8 or better.  constant: whether kernels may not write it.  mapped: where
-    memory is mapped to it bit by bit, what may be done with each granule (see `mapped`)."""
+    memory is mapped to it bit by bit, what may be done with each page (see `mapped`)."""
 
     address: int
     data: np.ndarray
     what: str
     constant: bool = False
-    mapped: Granules | None = None
+    mapped: MappedPages | None = None
 
     @property
     def end(self) -> int:
@@ -35,7 +35,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Granules:
+class MappedPages:
     """may: NOTHING, READ or WRITE for each `nbytes` of a buffer."""
 
     nbytes: int
@@ -60,7 +60,7 @@ class Memory:
         self.buffers: dict[int, Buffer] = {}
         self.touched: dict[int, np.ndarray] | None = None
 
-    def add(self, data: np.ndarray, what: str, constant: bool = False, mapped: Granules | None = None) -> int:
+    def add(self, data: np.ndarray, what: str, constant: bool = False, mapped: MappedPages | None = None) -> int:
         """Make an array of bytes readable at its own address, which it keeps alive; the address."""
         flat = data.reshape(-1).view(np.uint8)
         address = flat.ctypes.data

@@ -22,7 +22,7 @@ class _Maker:
     stale: bool = True
 
 
-class Making:
+class DerivedWeights:
     """What has to be made in a session, and for which entries.  launch: runs a plan's `making`."""
 
     def __init__(self, launch: Callable[[Entry], None]) -> None:

@@ -19,7 +19,7 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.runtime.devices.base import Device
 from lispgpt.runtime.plan.plan import Buffer, Entry
 
-FEWEST_GRANULES = 2
+FEWEST_PAGES = 2
 """Of what one layer's head has in all positions; less is not worth growing."""
 
 
@@ -27,17 +27,17 @@ FEWEST_GRANULES = 2
 class _Growing:
     """A state of `parts` neighbouring parts, each of which has `row` bytes for each of `positions`.
 
-    reached: how many of these have memory.
+    committed: how many of these have memory.
     """
 
     buffer: Any
     parts: int
     positions: int
     row: int
-    reached: int = 0
+    committed: int = 0
 
 
-class Reached:
+class CommittedMemory:
     """The growing states of a session, by the names of its buffers."""
 
     def __init__(self, device: Device) -> None:
@@ -48,17 +48,17 @@ class Reached:
 
     def made(self, state: Buffer, axis: int | None) -> Any:
         """A buffer for a state.  axis: the dimension of positions, where it has one that is written one by one."""
-        if axis is None or not self._device.granule:
+        if axis is None or not self._device.granularity:
             return self._device.alloc(state.nbytes)
         row = find_dtype(state.dtype).nbytes(prod(state.shape[axis + 1 :]))
-        if row * state.shape[axis] < FEWEST_GRANULES * self._device.granule:
+        if row * state.shape[axis] < FEWEST_PAGES * self._device.granularity:
             return self._device.alloc(state.nbytes)
         buffer = self._device.reserve(state.nbytes)
         self._states[state.name] = _Growing(buffer, prod(state.shape[:axis]), state.shape[axis], row)
         return buffer
 
-    def told(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
-        """Hear what an entry's inputs hold from now on."""
+    def note_inputs(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
+        """Note what an entry's inputs hold from now on."""
         if self._states and "positions" in arrays:
             self._next[entry.inputs["positions"]] = int(arrays["positions"].max()) + 1
 
@@ -70,7 +70,7 @@ class Reached:
         end = self._next.get(place)
         for name in self._of(entry):
             state = self._states[name]
-            self._reach(state, state.positions if end is None or name not in entry.grows else end + runs - 1)
+            self._commit(state, state.positions if end is None or name not in entry.grows else end + runs - 1)
         if end is not None and entry.leaves("positions"):
             self._next[place] = end + runs
 
@@ -81,20 +81,20 @@ class Reached:
             self._written[id(entry)] = entry, [name for name in self._states if name in written]
         return self._written[id(entry)][1]
 
-    def _reach(self, state: _Growing, end: int) -> None:
+    def _commit(self, state: _Growing, end: int) -> None:
         """Have memory for a state's first positions, and for as many more as cost no more of it."""
-        if end <= state.reached:
+        if end <= state.committed:
             return
-        step = max(1, self._device.granule // state.row)
-        state.reached = min(state.positions, -(-end // step) * step)
+        step = max(1, self._device.granularity // state.row)
+        state.committed = min(state.positions, -(-end // step) * step)
         for part in range(state.parts):
             start = part * state.positions * state.row
-            self._device.back(state.buffer, start, start + state.reached * state.row)
+            self._device.back(state.buffer, start, start + state.committed * state.row)
 
     def whole(self, name: str) -> None:
         """Have memory for all of a state."""
         if name in self._states:
-            self._reach(self._states[name], self._states[name].positions)
+            self._commit(self._states[name], self._states[name].positions)
 
     def grows(self, name: str) -> bool:
         return name in self._states
@@ -105,14 +105,14 @@ class Reached:
         if state is not None and end > start:
             each = state.positions * state.row
             inside = start // each == (end - 1) // each
-            self._reach(state, (end - 1) % each // state.row + 1 if inside else state.positions)
+            self._commit(state, (end - 1) % each // state.row + 1 if inside else state.positions)
 
     def forget(self, name: str) -> bool:
         """Write zeros where a state has memory; False where it has all that it ever will."""
         state = self._states.get(name)
-        if state is None or state.reached == state.positions:
+        if state is None or state.committed == state.positions:
             return False
-        zeros = np.zeros(state.reached * state.row, np.uint8)
+        zeros = np.zeros(state.committed * state.row, np.uint8)
         for part in range(state.parts):
             self._device.copy_in(state.buffer, zeros, part * state.positions * state.row)
         return True
