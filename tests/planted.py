@@ -8,11 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.amd_emulator.decode import Instruction
 from lispgpt.runtime.plan.artifact import Artifact
 
-SUMS = {"V_ADD_F32": 3, "V_SUB_F32": 4, "V_MUL_F32": 8, "V_FMAC_F32": 0x2B}
-"""Opcodes of gfx11's plain encoding of two operands (VOP2), which is 31 bits: from bit 25 on the opcode."""
-MAXIMUM = 0x10
+MAXIMUM = ("V_MAX_F32_E32", "V_MAX_NUM_F32_E32")
+INSTEAD = dict.fromkeys(("V_ADD_F32", "V_SUB_F32", "V_MUL_F32", "V_FMAC_F32"), MAXIMUM) | {
+    "V_PK_ADD_F32": ("V_PK_MUL_F32",), "V_PK_MUL_F32": ("V_PK_ADD_F32",),
+}  # fmt: skip
+"""What stands in place of an instruction: one of those names, whichever its chip has."""
+OPCODES = {("VOP2", 4): (25, 6), ("VOP3P", 8): (16, 7)}
+"""First bit and bits of the opcode, by an encoding and its bytes."""
 FLOATS = re.compile(
     r"\s*(?:@!?%p\d+\s+)?(?:fma\.rn|mul\.rn|add\.rn|mul|add|sub\.rn|sub)(?:\.ftz)?\.f32\s+(%\w+),[^;]*;"
 )
@@ -34,44 +39,65 @@ def kernels_of(artifact: Artifact) -> list[str]:
 
 def plant(artifact: Artifact, kernel: str, rng: np.random.Generator) -> Fault:
     """An artifact with another instruction, drawn by `rng`, in one of its kernels."""
-    start, end, what = (places := _places(artifact, kernel))[int(rng.integers(len(places)))]
+    place = (places := _places(artifact, kernel))[int(rng.integers(len(places)))]
     code = bytearray(artifact.code)
-    if artifact.target.startswith("cuda"):
-        (register,) = FLOATS.fullmatch(what).groups()  # type: ignore[union-attr]
-        code[end:end] = f"\n\tmul.rn.f32 {register}, {register}, 0f3FA00000;".encode()
-    else:
-        word = int.from_bytes(code[start:end], "little") & ~(0x3F << 25) | MAXIMUM << 25
-        code[start:end] = word.to_bytes(4, "little")
-    return Fault(kernel, what.strip(), replace(artifact, code=bytes(code), objects=()))
+    code[place.start : place.end] = place.instead
+    return Fault(kernel, place.what, replace(artifact, code=bytes(code), objects=()))
 
 
-def _places(artifact: Artifact, kernel: str) -> list[tuple[int, int, str]]:
-    """(first byte, byte behind it, text) of the instructions of a kernel that may be changed."""
+@dataclass(frozen=True)
+class _Place:
+    """An instruction of an artifact's code that may be changed: its first byte, the byte behind it, its text, and what
+    it becomes."""
+
+    start: int
+    end: int
+    what: str
+    instead: bytes
+
+
+def _places(artifact: Artifact, kernel: str) -> list[_Place]:
     return (_in_ptx if artifact.target.startswith("cuda") else _in_object)(artifact, kernel)
 
 
-def _in_ptx(artifact: Artifact, kernel: str) -> list[tuple[int, int, str]]:
+def _in_ptx(artifact: Artifact, kernel: str) -> list[_Place]:
+    """Each of them with a product of its result by 1.25 behind it."""
     text = artifact.code.decode()
     found = re.search(rf"\.entry {re.escape(kernel)}\(.*?^\}}", text, re.DOTALL | re.MULTILINE)
     if found is None:
         return []
     lines, at, places = found[0].split("\n"), found.start(), []
     for line in lines:
-        if FLOATS.fullmatch(line) and "@" not in line:
+        if (match := FLOATS.fullmatch(line)) and "@" not in line:
             first = len(text[:at].encode())
-            places.append((first, first + len(line.encode()), line))
+            changed = f"{line}\n\tmul.rn.f32 {match[1]}, {match[1]}, 0f3FA00000;"
+            places.append(_Place(first, first + len(line.encode()), line.strip(), changed.encode()))
         at += len(line) + 1
     return places
 
 
-def _in_object(artifact: Artifact, kernel: str) -> list[tuple[int, int, str]]:
+def _in_object(artifact: Artifact, kernel: str) -> list[_Place]:
+    """Each of them with another opcode of the same encoding."""
     made = CodeObject(artifact.code, artifact.target.partition(":")[2])
     begin, size = made.size_of(kernel)
     own = made.image[begin - made.base :][:size].tobytes()
-    start = artifact.code.find(own)
-    assert start >= 0
+    first = artifact.code.find(own) - begin
+    assert first >= -begin
     return [
-        (start + at - begin, start + at - begin + 4, instruction.text())
+        _Place(first + at, first + at + instruction.nbytes, instruction.text(), changed)
         for at, instruction in made.instructions_of(kernel)
-        if instruction.format == "VOP2" and instruction.name in SUMS and instruction.nbytes == 4
+        if (changed := _with_another_opcode(instruction))
     ]
+
+
+def _with_another_opcode(instruction: Instruction) -> bytes:
+    """Its words; none where it is of another kind."""
+    field = OPCODES.get((instruction.format, instruction.nbytes))
+    if field is None or instruction.name not in INSTEAD:
+        return b""
+    known = type(instruction.op).__members__
+    (opcode,) = (known[name].value for name in INSTEAD[instruction.name] if name in known)
+    start, bits = field
+    words = list(instruction.words)
+    words[0] = words[0] & ~((1 << bits) - 1 << start) | opcode << start
+    return b"".join(word.to_bytes(4, "little") for word in words)

@@ -30,6 +30,7 @@ __all__ = ["call", "made"]
 
 SIZES = {"layers": 1, "heads": 2, "width": 64, "vocab": 211, "context": 16}
 CHIPS = {"rocm:gfx1151": "emulated:gfx1151", "cuda:sm_90a": "cuda:sm_90a"}
+OTHERS = {"rocm:gfx942": "emulated:gfx942", "rocm:gfx1201": "emulated:gfx1201", "cuda:sm_80": "cuda:sm_80"}
 TIMES = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 SMALL = """
@@ -49,9 +50,10 @@ def emulated() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=CHIPS)
+@pytest.fixture(scope="module", params=[*CHIPS, *(pytest.param(t, marks=pytest.mark.slow) for t in OTHERS)])
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    return Subject(request.param, CHIPS[request.param], PROGRAM, tmp_path_factory.mktemp("checked"), overrides=SIZES)
+    device = (CHIPS | OTHERS)[request.param]
+    return Subject(request.param, device, PROGRAM, tmp_path_factory.mktemp("checked"), overrides=SIZES)
 
 
 def test_a_device_that_is_right_is_said_to_be(subject: Subject) -> None:
