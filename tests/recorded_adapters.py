@@ -43,12 +43,14 @@ def adapters() -> list[RecordedAdapter]:
     return [RecordedAdapter(**each) for each in json.loads(RECORDED.read_text())]
 
 
-def wide_adapter(path: Path, seed: int, rank: int = 5) -> Path:
-    """The folder of one for all matrices of examples/models/austen, and of another rank than `small_adapter`'s."""
-    kinds = {"attn.c_attn": (192, 576), "attn.c_proj": (192, 192), "mlp.c_fc": (192, 768), "mlp.c_proj": (768, 192)}
+def wide_adapter(path: Path, seed: int, rank: int = 5, layers: int = 4, width: int = 192) -> Path:
+    """The folder of one for all matrices of a GPT-2, by default examples/models/austen, of another rank than
+    `small_adapter`'s."""
+    sizes = {"attn.c_attn": (1, 3), "attn.c_proj": (1, 1), "mlp.c_fc": (1, 4), "mlp.c_proj": (4, 1)}
+    kinds = {kind: (into * width, out * width) for kind, (into, out) in sizes.items()}
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "fan_in_fan_out": True, "use_rslora": True}
     tensors = {}
-    for layer in range(4):
+    for layer in range(layers):
         for kind, (into, out) in kinds.items():
             start = f"base_model.model.transformer.h.{layer}.{kind}.lora"
             tensors |= {f"{start}_A.weight": (rank, into), f"{start}_B.weight": (out, rank)}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from serve.client import Client
+from serve.promise import PLACES
 
 import lispgpt
 from lispgpt.chat.template import ChatTemplate, find_template
@@ -21,7 +22,6 @@ from lispgpt.serve.models import Models, Served
 from lispgpt.serve.scheduler import Scheduler
 
 AUSTEN = Path(__file__).resolve().parent.parent.parent / "examples" / "models" / "austen"
-PLACES = 4
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Running:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lispgpt.Model]:
-    with lispgpt.load(AUSTEN, batch=PLACES, cache=tmp_path_factory.mktemp("served")) as made:
+    with lispgpt.load(AUSTEN, batch=PLACES, cache=tmp_path_factory.mktemp("served"), threads=1) as made:
         yield made
 
 

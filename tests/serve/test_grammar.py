@@ -10,13 +10,11 @@ import jsonschema
 import numpy as np
 import pytest
 import seeded
-from serve.conftest import PLACES
-from serve.test_scheduler import Heard
+from serve.promise import PLACES, Heard, Request
 
 import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.chat.grammar import Grammars
-from lispgpt.serve.jobs import Job
 from lispgpt.serve.scheduler import Scheduler
 
 
@@ -58,19 +56,18 @@ def check_schemas(model: lispgpt.Model, count: int) -> None:
     assert model.tokenizer is not None
     grammars = Grammars(model.tokenizer, 4096)
     scheduler = Scheduler(model, PLACES, count)
+    requests = []
+    for number, schema in enumerate(schemas):
+        options = {"temperature": 1.0, "seed": number, "max_new_tokens": 240}
+        requests.append(Request([1, 2, 3], options, grammar=grammars.of_schema(schema)))
     try:
-        heard = Heard(scheduler)
-        for number, schema in enumerate(schemas):
-            options = model.options(temperature=1.0, seed=number, max_new_tokens=240)
-            job = Job([1, 2, 3], options, heard._hearing(number), grammar=grammars.of_schema(schema))
-            heard.jobs.append(job)
-        scheduler.submit(heard.jobs)
-        heard.wait(count)
+        heard = Heard(scheduler, requests)
+        heard.wait()
     finally:
         scheduler.close()
-    for number, schema in enumerate(schemas):
-        assert heard.said[number][1:3] == ("end", None), (schema, heard.pieces[number])
-        jsonschema.validate(json.loads(heard.pieces[number]), schema)
+    for said, schema in zip(heard.said, schemas, strict=True):
+        assert (said.ended, said.error) == ("end", None), (schema, said.pieces)
+        jsonschema.validate(json.loads("".join(said.pieces)), schema)
 
 
 def test_answers_are_of_their_schemas(model: lispgpt.Model) -> None:
@@ -102,10 +99,10 @@ def test_hostile_schemas_end_soon(model: lispgpt.Model) -> None:
         deep,
     ]
     for schema in hostile:
-        started = time.monotonic()
+        started = time.process_time()
         try:
             matcher = grammars.of_schema(schema)()
             matcher.allowed()
         except UserError:
             pass
-        assert time.monotonic() - started < 20, str(schema)[:100]
+        assert time.process_time() - started < 20, str(schema)[:100]

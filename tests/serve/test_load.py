@@ -35,7 +35,8 @@ def command(cache: Path, *more: str) -> Iterator[tuple[subprocess.Popen[bytes], 
     Its memory is in one arena: by default each thread that meets another one gets an arena of its own, 20 to 40 MB of
     which stay, however many clients come (after 1,200 as after 200).
     """
-    arguments = [sys.executable, "-m", "lispgpt", "serve", str(AUSTEN), "--port", "0", "--places", "4", *more]
+    arguments = [sys.executable, "-m", "lispgpt", "serve", str(AUSTEN), *more]
+    arguments += ["--port", "0", "--places", "4", "--threads", "1"]  # clients have the other cores
     log, environment = cache / "log", {**os.environ, "LISPGPT_CACHE": str(cache), "MALLOC_ARENA_MAX": "1"}
     with log.open("wb") as said:
         process = subprocess.Popen(arguments, stderr=said, env=environment)
@@ -146,7 +147,7 @@ def check_load(cache: Path, count: int) -> None:
 
 
 def test_nothing_is_left_of_bad_clients(cache: Path) -> None:
-    check_load(cache, 200)
+    check_load(cache, 160)
 
 
 @pytest.mark.slow

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,18 @@ import numpy as np
 import pytest
 import seeded
 from recorded_adapters import small_adapter, wide_adapter
-from serve.conftest import AUSTEN, PLACES
+from serve.conftest import AUSTEN
+from serve.promise import (
+    LAYERS,
+    PLACES,
+    VOCAB,
+    WIDTH,
+    Heard,
+    Request,
+    check_promise,
+    random_requests,
+    small_folder,
+)
 
 import lispgpt
 from lispgpt.runtime import batch, near_ties
@@ -23,194 +35,111 @@ from lispgpt.runtime.session import Session
 from lispgpt.serve.jobs import Job
 from lispgpt.serve.scheduler import Busy, Scheduler
 
-Request = tuple[list[int], dict[str, Any], int, int]
+
+@dataclass
+class Small:
+    """A model with adapters and a draft model, and the same one without a draft for requests alone."""
+
+    model: lispgpt.Model
+    alone: lispgpt.Model
+    adapters: int
 
 
-def random_requests(random: np.random.Generator, count: int, adapters: int = 0) -> list[Request]:
-    """Prompts that share starts or do not, how they are continued, how many alternatives are wanted, and by which of
-    so many adapters."""
-    starts = [random.integers(0, 4095, 120).tolist() for _ in range(3)]
-    found = []
-    for _ in range(count):
-        start = starts[random.integers(3)][: random.integers(0, 120)]
-        prompt = start + random.integers(0, 4095, random.integers(1, 100)).tolist()
-        options: dict[str, Any] = {"max_new_tokens": int(random.integers(1, min(60, 256 - len(prompt))))}
-        if random.random() < 0.4:
-            options["greedy"] = True
-        else:
-            options |= {"temperature": float(random.uniform(0.3, 1.5)), "seed": int(random.integers(1 << 40))}
-            options |= {"top_p": 0.9} if random.random() < 0.3 else {}
-        if random.random() < 0.3:
-            options |= {"frequency_penalty": 0.5, "logit_bias": {int(random.integers(4096)): 3.0}}
-        found.append((prompt, options, 4 if random.random() < 0.3 else 0, int(random.integers(adapters + 1))))
-    return found
+LEAD = int(np.float32(0.002).view(np.int32))
+"""The bits of a lead that some steps of any model have: where no larger one is clear, near ties come in hundreds."""
 
 
-class Heard:
-    """What a scheduler said of jobs."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler, self._done = scheduler, queue.Queue[int]()
-        self.jobs: list[Job] = []
-        self.said: dict[int, Any] = {}
-        self.pieces: dict[int, str] = {}
-
-    def submit(self, requests: list[Request]) -> None:
-        for number, (prompt, options, top, adapter) in enumerate(requests):
-            options = self._scheduler.model.options(**options)
-            self.jobs.append(Job(prompt, options, self._hearing(number), top=top, adapter=adapter))
-        self._scheduler.submit(self.jobs)
-
-    def _hearing(self, number: int) -> Any:
-        def hear(piece: str, ended: str | None, error: Exception | None) -> None:
-            self.pieces[number] = self.pieces.get(number, "") + piece
-            job = self.jobs[number]
-            if ended or error:
-                tokens = None if job.text is None else list(job.text.tokens)
-                self.said[number] = (tokens, ended, error, job.steering and job.steering.tops)
-                self._done.put(number)
-
-        return hear
-
-    def wait(self, count: int) -> None:
-        for _ in range(count):
-            self._done.get(timeout=120)
+@pytest.fixture(scope="module")
+def near() -> Iterator[None]:
+    """Near ties in some of the steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_ties, "CLEAR_BITS", LEAD)
+        patch.setattr(near_ties, "CLEAR_BLOCKS_BITS", LEAD)
+        yield
 
 
-def check_alone(
-    model: lispgpt.Model,
-    random: np.random.Generator,
-    count: int,
-    adapters: int = 0,
-    by: lispgpt.Model | None = None,
-) -> Scheduler:
-    """Random requests together, some of them cancelled, and each of the others alone: the same, to the last bit.
-
-    by: the model that has them alone, where that is another one.
-    """
-    requests = random_requests(random, count, adapters)
-    scheduler = Scheduler(model, PLACES, count)
-    single = scheduler if by is None else Scheduler(by, PLACES, 1)
-    try:
-        together = Heard(scheduler)
-        together.submit(requests)
-        cancelled = set(random.choice(count, count // 10, replace=False).tolist())
-        for number in cancelled:
-            scheduler.cancel(together.jobs[number])
-        together.wait(count - len(cancelled - set(together.said)))
-        for number, request in enumerate(requests):
-            if number in together.said:
-                single.prefixes.forget()
-                alone = Heard(single)
-                alone.submit([request])
-                alone.wait(1)
-                assert alone.said[0] == together.said[number], request
-                assert alone.pieces[0] == together.pieces[number]
-    finally:
-        scheduler.close()
-        single.close()
-    return scheduler
+@pytest.fixture(scope="module")
+def small(near: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    """A small model with adapters of several ranks and with a draft model, which is itself without adapters: right
+    where a text has none; and the same model without a draft, for requests alone."""
+    path, seed = tmp_path_factory.mktemp("small"), int(seeded.rng().integers(1 << 20))
+    folder = small_folder(path / "model", seed)
+    adapters = [wide_adapter(path / f"adapter-{rank}", seed + rank, rank, LAYERS, WIDTH) for rank in (2, 5)]
+    given: Any = {"adapters": adapters, "batch": PLACES, "cache": path / "cache", "threads": 1}
+    with lispgpt.load(folder, draft=folder, **given) as model, lispgpt.load(folder, **given) as alone:
+        yield Small(model, alone, len(adapters))
 
 
-def test_tokens_are_those_of_the_request_alone(model: lispgpt.Model) -> None:
-    scheduler = check_alone(model, seeded.rng(), 40)
+def test_tokens_are_those_of_the_request_alone(small: Small) -> None:
+    """Of hundreds of requests with adapters and a draft model: a text that is alone for a while is drafted, and the
+    others are not; prompts that begin alike share nothing beyond one adapter."""
+    with drafts_of(small.model) as drafts:
+        scheduler = check_promise(small.model, small.alone, seeded.rng(), 200, small.adapters)
     assert scheduler.counts.cached_tokens > 200  # prefixes were shared
+    used = [each for each in drafts if each.checked]
+    assert used and 0 < sum(each.accepted for each in used) < sum(each.checked for each in used)
+    assert small.model.text([1], small.model.options(greedy=True)).generator.near_ties.decided > 10
+
+
+@contextmanager
+def drafts_of(model: lispgpt.Model) -> Iterator[list[Any]]:
+    """What drafts each text that a model begins meanwhile."""
+    found: list[Any] = []
+    text = model.text
+
+    def noted(*given: Any, **more: Any) -> Any:
+        made = text(*given, **more)
+        found.extend([made.generator.drafts] if made.generator.drafts else [])
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "text", noted)
+        yield found
 
 
 @pytest.mark.slow
-def test_tokens_of_a_thousand_requests_are_those_of_each_alone(model: lispgpt.Model) -> None:
-    check_alone(model, seeded.rng(), 1000)
+def test_tokens_of_thousands_of_requests_are_those_of_each_alone(small: Small) -> None:
+    """Run it after a change of lispgpt/serve/, of adapters or of drafts."""
+    check_promise(small.model, small.alone, seeded.rng(), 4000, small.adapters)
+
+
+@pytest.mark.slow
+def test_tokens_of_a_trained_model_are_those_of_each_request_alone(model: lispgpt.Model, tmp_path: Path) -> None:
+    with lispgpt.load(AUSTEN, batch=PLACES, cache=tmp_path) as alone:
+        check_promise(model, alone, seeded.rng(), 1000)
+
+
+@pytest.mark.slow
+def test_tokens_of_a_trained_model_with_adapters_and_drafts(tmp_path: Path) -> None:
+    folders = [small_adapter(tmp_path / "small", 1), wide_adapter(tmp_path / "wide", 2)]
+    given: Any = {"adapters": folders, "batch": PLACES, "cache": tmp_path / "cache"}
+    with lispgpt.load(AUSTEN, draft=AUSTEN, **given) as model, lispgpt.load(AUSTEN, **given) as alone:
+        check_promise(model, alone, seeded.rng(), 1000, len(folders))
 
 
 @pytest.mark.slow
 def test_tokens_of_roughly_computed_requests_are_those_of_each_alone(tmp_path: Path) -> None:
     """Where no near ties are decided: texts run by the same kernels whatever is beside them."""
-    with lispgpt.load(AUSTEN, batch=PLACES, precision="fast", cache=tmp_path) as rough:
-        check_alone(rough, seeded.rng(), 60)
+    given: Any = {"batch": PLACES, "precision": "fast", "cache": tmp_path}
+    with lispgpt.load(AUSTEN, **given) as rough, lispgpt.load(AUSTEN, **given) as alone:
+        check_promise(rough, alone, seeded.rng(), 60)
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    path, seeds = tmp_path_factory.mktemp("adapters"), seeded.rng().integers(1 << 20, size=3).tolist()
-    return [small_adapter(path / "small", seeds[0]), *(wide_adapter(path / f"wide-{s}", s) for s in seeds[1:])]
-
-
-@pytest.fixture(scope="module")
-def adapted(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[lispgpt.Model]:
-    with lispgpt.load(AUSTEN, adapters=folders, batch=PLACES, cache=tmp_path_factory.mktemp("adapted")) as made:
-        yield made
-
-
-def test_tokens_with_adapters_are_those_of_the_request_alone(adapted: lispgpt.Model, folders: list[Path]) -> None:
-    """Adapters of several ranks in one batch; prompts that begin alike share nothing beyond one adapter."""
-    check_alone(adapted, seeded.rng(), 20, len(folders))
-
-
-@pytest.mark.slow
-def test_tokens_of_a_thousand_requests_with_adapters(adapted: lispgpt.Model, folders: list[Path]) -> None:
-    """Run it after a change of lispgpt/serve/ or of adapters."""
-    check_alone(adapted, seeded.rng(), 1000, len(folders))
-
-
-@pytest.fixture(scope="module")
-def drafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lispgpt.Model]:
-    """The model with one that drafts: itself, with an adapter that makes it wrong now and then."""
-    folder = tmp_path_factory.mktemp("drafted")
-    with lispgpt.load(AUSTEN, batch=PLACES, cache=folder, draft=AUSTEN) as made:
-        draft = lispgpt.load(AUSTEN, adapter=small_adapter(folder / "adapter"), cache=folder)
-        assert made.draft is not None
-        made.draft.close()
-        made.draft = draft
-        yield made
-
-
-def check_drafted(drafted: lispgpt.Model, model: lispgpt.Model, count: int) -> None:
-    """A text that is alone for a while is drafted, and the others are not: tokens are those without a draft model."""
-    lookups: list[Any] = []
-    text = drafted.text
-
-    def noted(*given: Any, **more: Any) -> Any:
-        made = text(*given, **more)
-        lookups.append(made.generator.drafts)
-        return made
-
-    drafted.text = noted  # type: ignore[method-assign]
-    random = seeded.rng()
-    for _ in range(count):
-        check_alone(drafted, random, int(random.integers(1, 8)), by=model)
-    used = [each for each in lookups if each is not None and each.checked]
-    assert used and 0 < sum(each.accepted for each in used) < sum(each.checked for each in used)
-
-
-def test_tokens_with_a_draft_model_are_those_without(drafted: lispgpt.Model, model: lispgpt.Model) -> None:
-    check_drafted(drafted, model, 6)
-
-
-def test_nothing_is_drafted_where_near_ties_are_not_decided(
-    drafted: lispgpt.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_drafted_where_near_ties_are_not_decided(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """There (16 bits between kernels) a text by itself would have other tokens than among others."""
-    options = drafted.options(greedy=True, max_new_tokens=30)
-    ties = drafted.text([1], options).generator.near_ties
-    scheduler = Scheduler(drafted, PLACES, 10)
+    ties = small.model.text([1], small.model.options(greedy=True)).generator.near_ties
+    scheduler = Scheduler(small.model, PLACES, 10)
     try:
         checked = []
         for watches in (True, False):
             monkeypatch.setattr(ties, "watches", watches)
-            heard = Heard(scheduler)
-            heard.submit([([1, 2, 3], {"max_new_tokens": 30, "greedy": True}, 0, 0)])
-            heard.wait(1)
+            heard = Heard(scheduler, [Request([1, 2, 3], {"max_new_tokens": 30, "greedy": True})])
+            heard.wait()
             assert heard.jobs[0].text is not None and heard.jobs[0].text.generator.drafts is not None
             checked.append(heard.jobs[0].text.generator.drafts.checked)
         assert checked[0] > 0 == checked[1]
     finally:
         scheduler.close()
-
-
-@pytest.mark.slow
-def test_tokens_of_a_thousand_requests_with_a_draft_model(drafted: lispgpt.Model, model: lispgpt.Model) -> None:
-    """Run it after a change of lispgpt/serve/ or of drafts."""
-    check_drafted(drafted, model, 250)
 
 
 @pytest.fixture
@@ -247,27 +176,24 @@ def test_tokens_that_are_launched_ahead_are_those_of_the_request_alone(
     monkeypatch.setattr(type(model.tokenizer), "ends", ends | set(random.integers(0, 4095, 60).tolist()))
     monkeypatch.setattr(near_ties, "CLEAR_BLOCKS_BITS", int(np.float32(0.01).view(np.int32)))  # some of the steps
     requests: list[Request] = []
-    for prompt, options, *_ in random_requests(random, 20):
+    for asked in random_requests(random, 20, model):
         stop = {"stop": (" the", "and")} if random.random() < 0.3 else {}
-        requests.append((prompt, {"max_new_tokens": options["max_new_tokens"], "greedy": True, **stop}, 0, 0))
+        options = {"max_new_tokens": asked.options["max_new_tokens"], "greedy": True, **stop}
+        requests.append(Request(asked.prompt, options, cancelled=asked.cancelled))
     scheduler = Scheduler(model, PLACES, len(requests))
     try:
-        together = Heard(scheduler)
-        together.submit(requests)
-        gone = set(random.choice(len(requests), 3, replace=False).tolist())
-        for number in gone:
-            scheduler.cancel(together.jobs[number])
-        together.wait(len(requests) - len(gone - set(together.said)))
+        together = Heard(scheduler, requests)
+        together.wait()
     finally:
         scheduler.close()
-    assert not [said[2] for said in together.said.values() if said[2]]
-    assert {said[1] for said in together.said.values()} & {"end", "stop"}
-    for number, (prompt, options, *_) in enumerate(requests):
-        if number in together.said and together.said[number][1] != "cancelled":
-            text = model.generate(prompt, **options)
+    assert not [said.error for said in together.said if said.error]
+    assert {said.ended for said in together.said} & {"end", "stop"}
+    for said, asked in zip(together.said, requests, strict=True):
+        if asked.cancelled is None:
+            text = model.generate(asked.prompt, **asked.options)
             pieces = "".join(text)
-            assert together.said[number][:2] == (text.tokens, text.ended), number
-            assert text.ended == "end" or together.pieces[number] == pieces
+            assert (said.tokens, said.ended) == (text.tokens, text.ended), asked
+            assert text.ended == "end" or "".join(said.pieces) == pieces
 
 
 def test_a_text_is_told_as_it_is_made_and_ends_when_it_is_cancelled(model: lispgpt.Model, ahead: list[float]) -> None:
@@ -295,43 +221,41 @@ def test_a_text_is_told_as_it_is_made_and_ends_when_it_is_cancelled(model: lispg
 
 def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
     """Greedy ones of another way of running, too: near ties are decided alike."""
-    requests = [each for each in random_requests(seeded.rng(), 30) if each[1].get("greedy")]
+    requests = [each for each in random_requests(seeded.rng(), 30, model) if each.options.get("greedy")]
+    requests = [Request(each.prompt, {**each.options, "logprobs": False}) for each in requests]
     scheduler = Scheduler(model, PLACES, 100)
     try:
-        heard = Heard(scheduler)
-        heard.submit(requests)
-        heard.wait(len(requests))
+        heard = Heard(scheduler, requests)
+        heard.wait()
     finally:
         scheduler.close()
-    for number, (prompt, options, *_) in enumerate(requests):
-        text = model.generate(prompt, **options)
+    for said, asked in zip(heard.said, requests, strict=True):
+        text = model.generate(asked.prompt, **asked.options)
         "".join(text)
-        assert heard.said[number][0] == text.tokens
+        assert said.tokens == text.tokens
 
 
-def test_a_queue_is_full_at_some_point_and_what_is_left_hears_of_the_end(model: lispgpt.Model) -> None:
-    scheduler = Scheduler(model, PLACES, 3)
-    heard = Heard(scheduler)
-    request: Request = ([1, 2, 3], {"max_new_tokens": 200, "greedy": True}, 0, 0)
-    heard.submit([request] * 8)  # where nobody waits, one request may be larger than the queue
+def test_a_queue_is_full_at_some_point_and_what_is_left_hears_of_the_end(small: Small) -> None:
+    scheduler = Scheduler(small.model, PLACES, 3)
+    request = Request([1, 2, 3], {"max_new_tokens": 100, "greedy": True})
+    heard = Heard(scheduler, [request] * 8)  # where nobody waits, one request may be larger than the queue
     with pytest.raises(Busy) as busy:
-        Heard(scheduler).submit([request])
+        Heard(scheduler, [request])
     assert busy.value.seconds >= 1
     scheduler.close()
-    heard.wait(8)
-    assert {said[1] for said in heard.said.values()} <= {"cancelled", "length"}
+    heard.wait()
+    assert {said.ended for said in heard.said} <= {"cancelled", "length"}
     with pytest.raises(Busy):
         scheduler.submit([])
     assert not any(thread.name == "scheduler" and thread is scheduler._thread for thread in threading.enumerate())
 
 
-def test_what_cannot_run_fails_alone(model: lispgpt.Model) -> None:
-    scheduler = Scheduler(model, PLACES, 10)
+def test_what_cannot_run_fails_alone(small: Small) -> None:
+    scheduler = Scheduler(small.model, PLACES, 10)
     try:
-        heard = Heard(scheduler)
-        good: Request = ([1, 2, 3], {"max_new_tokens": 30, "greedy": True}, 0, 0)
-        heard.submit([good, ([4096], {"max_new_tokens": 3}, 0, 0), good])
-        heard.wait(3)
-        assert heard.said[1][2] is not None and heard.said[0] == heard.said[2]
+        good = Request([1, 2, 3], {"max_new_tokens": 30, "greedy": True})
+        heard = Heard(scheduler, [good, Request([VOCAB], {"max_new_tokens": 3}), good])
+        heard.wait()
+        assert heard.said[1].error is not None and heard.said[0].whole == heard.said[2].whole
     finally:
         scheduler.close()
