@@ -11,9 +11,10 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.checkpoints.floats_of_8_bits import nearest_e4m3
 
 STEPS = 1 << 16
-DRAWN = {"q8_0": 127 / 4.5, "int8": 127 / 4.5, "q4_0": 3.0, "q4_k": 257.0}
+DRAWN = {"q8_0": 127 / 4.5, "int8": 127 / 4.5, "q4_0": 3.0, "q4_k": 257.0, "fp8": 100.0}
 """How large the numbers of a block are as a rule, in steps of its `d`."""
 
 
@@ -66,6 +67,8 @@ def _drawn(shape: list[int], dtype: str, scale: float, rng: np.random.Generator)
     whole = np.rint(np.concatenate([half, -half]))  # with a mean of 0: else one token would be every text's best
     if blocks["qs"].dtype == np.int8:
         blocks["qs"] = np.clip(whole, -127, 127).astype(np.int8)[blocks["qs"].view(np.uint8)]
+    if kind.floats:
+        blocks["qs"] = nearest_e4m3(np.clip(np.concatenate([half, -half]), -448, 448).astype(np.float32))[blocks["qs"]]
     if dtype == "q4_0":
         fours = np.clip(whole, -7, 7).astype(np.int8) + 8
         pairs = fours | rng.permutation(fours) << 4

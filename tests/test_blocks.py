@@ -106,7 +106,7 @@ def test_quantised_numbers_are_near(dtype: str, fresh_seed: int) -> None:
     values[5] = np.abs(values[5])
     blocks = in_blocks_of(values, dtype)
     assert blocks.shape == find_dtype(dtype).items(values.shape) and blocks.dtype == find_dtype(dtype).numpy
-    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15, "int8": 127}[dtype]
+    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15, "int8": 127, "fp8": 28}[dtype]
     largest = np.abs(values.reshape(7, -1, find_dtype(dtype).block)).max(-1).repeat(find_dtype(dtype).block, -1)
     error = np.abs(widened(blocks, dtype) - values)
     assert (error <= 1.05 * largest / steps + 1e-6).all()

@@ -16,7 +16,7 @@ from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.session import Session
 
-DTYPES = ("q8_0", "q4_0", "q4_k", "int8")
+DTYPES = ("q8_0", "q4_0", "q4_k", "int8", "fp8")
 COLUMNS = 24
 
 

@@ -19,7 +19,8 @@ class Dtype:
 
     numpy: an item as arrays hold it, little-endian; bfloat16 is its pattern in a uint16, and a block a record whose
     fields have llama.cpp's names.  safetensors: that format's name, where it has one.  smallest_nonfinite: of a float's
-    patterns, that of infinity; None for integers and blocks.
+    patterns, that of infinity; None for integers and blocks.  floats: the type of a block's numbers, `qs`, where they
+    are floats.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Dtype:
     safetensors: str = ""
     smallest_nonfinite: int | None = None
     block: int = 1
+    floats: str = ""
 
     @property
     def mlir(self) -> str:
@@ -47,11 +49,11 @@ class Dtype:
         return -(-elements // self.block) * self.item_bytes
 
 
-def _block(name: str, elements: int, *fields: tuple[str, str, int]) -> Dtype:
+def _block(name: str, elements: int, *fields: tuple[str, str, int], floats: str = "") -> Dtype:
     """A row of blocks of so many elements.  fields: names, type and count of what one consists of, in order."""
     each = [(field, kind, count) for names, kind, count in fields for field in names.split()]
     record = np.dtype([(field, kind, (count,)) if count > 1 else (field, kind) for field, kind, count in each])
-    return Dtype(name, 8 * record.itemsize, record, block=elements)
+    return Dtype(name, 8 * record.itemsize, record, block=elements, floats=floats)
 
 
 DTYPES = {
@@ -81,12 +83,13 @@ DTYPES = {
         _block("q5_k", 256, ("d dmin", "<f2", 1), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)),
         _block("q6_k", 256, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2", 1)),
         _block("int8", 128, ("d", "<f4", 1), ("qs", "i1", 128)),
+        _block("fp8", 128, ("d", "<f4", 1), ("qs", "u1", 128), floats="f8e4m3"),
         _block("iq4_nl", 32, ("d", "<f2", 1), ("qs", "u1", 16)),
         _block("iq4_xs", 256, ("d", "<f2", 1), ("scales_h", "<u2", 1), ("scales_l", "u1", 4), ("qs", "u1", 128)),
     )
 }
-"""By name; i1 takes a byte wherever it is stored.  Blocks are llama.cpp's, but for int8, along rows, which are of
-whole blocks."""
+"""By name; i1 takes a byte wherever it is stored.  Blocks are llama.cpp's, but for OWN_BLOCKS, along rows,
+which are of whole blocks."""
 
 FLOATS_OF_8_BITS = ("f8e4m3", "f8e5m2")
 """Whose numbers BF16 has all; E4M3 has no infinity, and its largest pattern is a NaN."""
@@ -102,8 +105,11 @@ MOST_DIMENSIONS = 32
 
 INTEGERS = ("i64", "i32", "i16", "i8", "u8", "i1")
 
-BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "int8")
+BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "int8", "fp8")
 """What a model's weights may also be of: blocks that kernels read as they are."""
+
+OWN_BLOCKS = ("int8", "fp8")
+"""Those of them that no GGUF file has."""
 
 COLLECTIVE_DTYPES = ("f32", "bf16", "i32")
 """What devices may combine numbers of: what a plan's collectives take."""

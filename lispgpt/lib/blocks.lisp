@@ -33,20 +33,41 @@
         (* (arith.sitofp {:result f32} (at numbers r b i)) (at scale r b)))
       [rows (* 32 n)])))
 
+; the f32 that stands first in each block, [rows blocks]
+(defn real-of [blocks]
+  (let [[rows n size] (shape blocks)
+        [a b c d] (map (fn [i] (slice blocks [0 0 i] [rows n nil])) [0 1 2 3])
+        join (fn [bits more places] (arith.ori bits (arith.shli (byte more) places)))]
+    (tensor [r rows k n]
+      (let [at (fn [x] (at x r k))
+            bits (join (join (join (byte (at a)) (at b) (: 8 i32)) (at c) (: 16 i32)) (at d) (: 24 i32))]
+        (arith.bitcast {:result f32} bits)))))
+
 ; ---- int8: 128 signed bytes times a scale in f32
 
 (defn int8 [blocks]
   (let [[rows n size] (shape blocks)
-        part (fn [i] (slice blocks [0 0 i] [rows n nil]))
-        [[a b c d] numbers] [(map part [0 1 2 3]) (bytes-of blocks 4 128)]
-        join (fn [bits more places] (arith.ori bits (arith.shli (byte more) places)))
-        scale (tensor [r rows k n]
-                (let [at (fn [x] (at x r k))
-                      bits (join (join (join (byte (at a)) (at b) (: 8 i32)) (at c) (: 16 i32)) (at d) (: 24 i32))]
-                  (arith.bitcast {:result f32} bits)))]
+        [scale numbers] [(real-of blocks) (bytes-of blocks 4 128)]]
     (reshape
       (tensor [r rows k n i 128]
         (* (arith.sitofp {:result f32} (at numbers r k i)) (at scale r k)))
+      [rows (* 128 n)])))
+
+; ---- fp8: 128 floats of 8 bits, E4M3, times a scale in f32
+
+; In f16, whose exponents are larger by 8, it is a 256th of what it stands for.
+(defn e4m3 [v]
+  (let [bits (arith.extui {:result i16} v)
+        sign (arith.shli (arith.andi bits (: 128 i16)) (: 8 i16))
+        size (arith.shli (arith.andi bits (: 127 i16)) (: 7 i16))]
+    (* 256.0 (arith.extf {:result f32} (arith.bitcast {:result f16} (arith.ori sign size))))))
+
+(defn fp8 [blocks]
+  (let [[rows n size] (shape blocks)
+        [scale numbers] [(real-of blocks) (bytes-of blocks 4 128)]]
+    (reshape
+      (tensor [r rows k n i 128]
+        (* (e4m3 (at numbers r k i)) (at scale r k)))
       [rows (* 128 n)])))
 
 ; ---- Q4_0: 32 numbers from -8 to 7 times a scale; a byte has the i-th in its lower half and the (i + 16)-th in its upper

@@ -23,6 +23,9 @@ from lispgpt.passes.kernels.team import tree
 PART, UNIT = 32, 16
 """Numbers of the other operand that share a scale, and those that stay neighbours in a vector."""
 
+EXCESS = 256.0
+"""How many times the f16 with E4M3's bits for exponent and mantissa an E4M3 number is: its exponents lack 8."""
+
 
 class Reads(Protocol):
     """What reads blocks' bytes: a Reader from memory."""
@@ -45,6 +48,7 @@ class Format:
 FORMATS = {
     "q8_0": Format(2, signed=True),
     "int8": Format(4, signed=True),
+    "fp8": Format(4, signed=True),
     "q4_0": Format(2, reach=16, least=-8),
     "q4_k": Format(16, reach=32),
 }
@@ -85,6 +89,11 @@ class BlockWeights:
     def block(self) -> int:
         """Numbers in a block."""
         return find_dtype(self.kind).block
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether the numbers are floats, of which there are no sums of whole numbers."""
+        return bool(find_dtype(self.kind).floats)
 
     @property
     def scaled(self) -> int:
@@ -145,8 +154,10 @@ class BlockWeights:
         return numbers if least is None else b.binary("arith.subf", numbers, b.splat(least, width))
 
     def whole(self, numbers: ir.Value, k: Index) -> ir.Value:
-        """The numbers in such words from k on, without their scale, in f32."""
+        """The numbers in such words from k on, without their scale, in f32; of floats an EXCESS-th of them."""
         form = self.format
+        if self.has_floats:
+            return _as_floats(numbers)
         if form.signed:
             numbers = b.binary("arith.xori", numbers, b.constant(0x80808080, numbers.type))
         else:
@@ -171,8 +182,9 @@ class BlockWeights:
     def scale(self, head: ir.Value, k: Index) -> tuple[ir.Value, ir.Value | None]:
         """The scale of a block's part with k, and what it has less, from the bytes ahead of the numbers."""
         if self.kind != "q4_k":
-            real = b.f32() if self.kind == "int8" else ir.F16Type.get()
-            return b.extend(b.emit("arith.bitcast", [b.lane_of(head, 0)], [real])), None
+            real = b.f32() if self.format.first == 4 else ir.F16Type.get()
+            scale = b.extend(b.emit("arith.bitcast", [b.lane_of(head, 0)], [real]))
+            return b.binary("arith.mulf", scale, b.constant(EXCESS, b.f32())) if self.has_floats else scale, None
         part = b.mod(b.div(k, PART), 8)
         place, early = _narrow(b.mul(b.mod(part, 4), 8)), b.less(part, 4)
         scales, minima, late = (b.binary("arith.shrui", b.lane_of(head, 1 + i), place) for i in range(3))
@@ -295,6 +307,20 @@ def _as_real(words: ir.Value, least: int) -> ir.Value:
         lanes += [b.lane_of(b.emit("vector.bitcast", [v], [one]), 0) for v in found]
     real = b.vector_of(lanes)
     return b.binary("arith.subf", real, b.constant(float(2**23 - least), real.type))
+
+
+def _as_floats(words: ir.Value) -> ir.Value:
+    """An EXCESS-th of the E4M3 numbers that are the bytes of a vector of i32, in f32: by f16, which has all of them."""
+    count = 4 * b.width_of(words)
+    own = b.emit("vector.bitcast", [words], [ir.VectorType.get([count], b.integer(8))])
+    nothing = b.constant(0, own.type)
+    wide = b.shuffled(own, nothing, [place for i in range(count) for place in (count, i)])
+    wide = b.emit("vector.bitcast", [wide], [ir.VectorType.get([count // 2], b.i32())])
+    sizes = b.binary("arith.shrui", wide, b.constant(1, wide.type))
+    sizes = b.binary("arith.andi", sizes, b.constant(0x3F803F80, wide.type))
+    signs = b.binary("arith.andi", wide, b.constant(0x80008000, wide.type))
+    found = b.binary("arith.ori", sizes, signs)
+    return b.extend(b.emit("vector.bitcast", [found], [ir.VectorType.get([count], ir.F16Type.get())]))
 
 
 def _narrow(index: Index) -> ir.Value:

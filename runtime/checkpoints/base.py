@@ -103,6 +103,10 @@ class Checkpoint(ABC):
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         """UserError naming the first tensor (of those given; of all by default) that holds NaN or infinity."""
 
+    def has_blocks(self, name: str, dtype: str) -> bool:
+        """Whether a tensor's numbers are those of such blocks, which `read_layer_into` then reads as they are."""
+        return self.info(name).dtype == dtype
+
     def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
         """Fill a whole tensor's array, converting on the way and checking for NaN; see read_layer_into.
 
@@ -111,18 +115,21 @@ class Checkpoint(ABC):
         info, kind = self.info(name), find_dtype(dtype)
         if tuple(destination.shape) != kind.items(info.shape) or destination.dtype != kind.numpy:
             raise ValueError(f"{name}: {destination.dtype}{destination.shape} for {dtype}{info.shape}")
-        in_blocks = kind.block > 1 and info.dtype != dtype
+        read = self.read_layer_into if kind.block == 1 else self.read_blocks_into
 
-        def read(layer: int) -> None:
-            own = destination[layer] if info.stacked else destination
-            if not in_blocks:
-                self.read_layer_into(name, layer, own, dtype)
-                return
-            values = np.empty((*own.shape[:-1], own.shape[-1] * kind.block), np.float32)
-            self.read_layer_into(name, layer, values, "f32")
-            own[...] = in_blocks_of(values, dtype)
+        def layer(number: int) -> None:
+            read(name, number, destination[number] if info.stacked else destination, dtype)
 
-        in_parallel(read, range(info.shape[0] if info.stacked else 1))
+        in_parallel(layer, range(info.shape[0] if info.stacked else 1))
+
+    def read_blocks_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
+        """As `read_layer_into`, an array of blocks: the tensor's own, or those nearest to its numbers."""
+        if self.has_blocks(name, dtype):
+            self.read_layer_into(name, layer, destination, dtype)
+            return
+        values = np.empty((*destination.shape[:-1], destination.shape[-1] * find_dtype(dtype).block), np.float32)
+        self.read_layer_into(name, layer, values, "f32")
+        destination[...] = in_blocks_of(values, dtype)
 
     def tensor(self, name: str) -> np.ndarray:
         """The tensor as stored, or as f32 for types that kernels do not read: the file's own bytes where possible."""
@@ -175,6 +182,16 @@ class StoredTensor:
             return [(pieces[0][0][index], pieces[0][1])]
         each = len(pieces) // self.info.shape[0]
         return pieces[index * each : (index + 1) * each]
+
+    @property
+    def is_in_fp8(self) -> bool:
+        """Whether it is floats of 8 bits with scales that are the same throughout each block of "fp8"."""
+        fp8, columns = find_dtype("fp8"), self.info.shape[-1]
+        alike = bool(self.kinds) and set(self.kinds) == {fp8.floats} and not self.transposed and not self.added
+        if not alike or columns % fp8.block or len(self.scales) != len(self.pieces):
+            return False
+        widths = [columns if s is None or s.block[1] >= columns else s.block[1] for s in self.scales]
+        return None not in self.scales and not any(width % fp8.block for width in widths)
 
     def scales_of(self, pieces: Sequence[tuple[np.ndarray, str]]) -> list[Scales | None]:
         """What these of the pieces are multiplied by."""
@@ -234,6 +251,9 @@ class MappedCheckpoint(Checkpoint):
 
     def view(self, name: str) -> np.ndarray | None:
         return self._stored(name).view()
+
+    def has_blocks(self, name: str, dtype: str) -> bool:
+        return super().has_blocks(name, dtype) or (dtype == "fp8" and self._stored(name).is_in_fp8)
 
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         stored = self._stored(name)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.dtypes import OWN_BLOCKS, find_dtype
+from lispgpt.runtime.checkpoints.floats_of_8_bits import LARGEST, floats_of_8_bits, nearest_e4m3
 
 SUB, SIXES, FIFTEEN = 32, 63, 15
 """Of Q4_K: numbers that share a scale and a minimum, the largest of those in six bits, and the largest number."""
@@ -18,8 +19,10 @@ def widened(blocks: np.ndarray, dtype: str) -> np.ndarray:
     from gguf import GGMLQuantizationType, quants
 
     rows = np.ascontiguousarray(blocks)
-    if dtype == "int8":
-        return (rows["qs"] * rows["d"][..., None]).reshape(*rows.shape[:-1], -1)
+    if dtype in OWN_BLOCKS:
+        floats = find_dtype(dtype).floats
+        numbers = floats_of_8_bits(floats)[rows["qs"]] if floats else rows["qs"]
+        return (numbers * rows["d"][..., None]).reshape(*rows.shape[:-1], -1)
     values: np.ndarray = quants.dequantize(rows.view(np.uint8), GGMLQuantizationType[dtype.upper()])
     return values.astype(np.float32, copy=False)
 
@@ -69,11 +72,22 @@ def _int8(values: np.ndarray) -> np.ndarray:
     return blocks
 
 
+def _fp8(values: np.ndarray) -> np.ndarray:
+    """128 numbers of E4M3, of which the largest is that format's."""
+    kind = find_dtype("fp8")
+    parts = values.reshape(len(values), -1, kind.block)
+    blocks = np.zeros(parts.shape[:2], kind.numpy)
+    blocks["d"] = step = np.abs(parts).max(-1) / np.float32(LARGEST)
+    found = np.divide(parts, step[..., None], out=np.zeros_like(parts), where=step[..., None] > 0)
+    blocks["qs"] = nearest_e4m3(np.clip(found, -LARGEST, LARGEST))
+    return blocks
+
+
 def _nearest(values: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:
     """The whole numbers of steps, from 0 to the most, that are nearest to values; 0 where a step is nothing."""
     found = np.divide(values, step, out=np.zeros_like(values), where=step > 0)
     return np.clip(np.rint(found), 0, most).astype(np.uint8)
 
 
-_OWN = {"q4_k": _q4_k, "int8": _int8}
+_OWN = {"q4_k": _q4_k, "int8": _int8, "fp8": _fp8}
 """What the package does not make, or does not know."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lispgpt.base.dtypes import DTYPES
+from lispgpt.base.dtypes import DTYPES, OWN_BLOCKS
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime.checkpoints.base import Checkpoint
@@ -33,7 +33,7 @@ READABLE = (
     "f16",
     "bf16",
     "f64",
-    *(name for name, dtype in DTYPES.items() if dtype.block > 1 and name != "int8"),
+    *(name for name, dtype in DTYPES.items() if dtype.block > 1 and name not in OWN_BLOCKS),
 )
 
 

@@ -207,6 +207,8 @@ def _tensor(
 def _block_type(tensor: StoredTensor) -> str | None:
     """The blocks that a matrix is kept in: its own where kernels read those, "q8_0" for other and for several kinds of
     blocks; None where it has none."""
+    if tensor.is_in_fp8:
+        return "fp8"
     kinds = set(tensor.kinds)
     if not any(find_dtype(kind).block > 1 for kind in kinds) or tensor.added:
         return None

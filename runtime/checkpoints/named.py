@@ -23,7 +23,6 @@ from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, FLOATS_OF_8_BITS,
 from lispgpt.base.errors import UserError
 from lispgpt.base.json_files import parse_json
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
-from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 from lispgpt.runtime.checkpoints.safetensors_file import (
     MODEL,
     Stored,
@@ -92,10 +91,12 @@ def _written(source: Checkpoint, name: str, layer: int, dtype: str) -> np.ndarra
     """A layer of a tensor, as it is stored."""
     info, kind = source.info(name), find_dtype(dtype)
     shape = info.shape[1:] if info.stacked else info.shape
-    read = dtype if kind.block == 1 else "f32"
-    values = np.empty(shape, find_dtype(read).numpy)
-    source.read_layer_into(name, layer, values, read)
-    return values if kind.block == 1 else in_blocks_of(values, dtype).view(np.uint8)
+    values = np.empty(kind.items(shape), kind.numpy)
+    if kind.block == 1:
+        source.read_layer_into(name, layer, values, dtype)
+        return values
+    source.read_blocks_into(name, layer, values, dtype)
+    return values.view(np.uint8)
 
 
 def _blocks(path: Path, stored: dict[str, Stored]) -> Iterator[tuple[str, StoredTensor]]:

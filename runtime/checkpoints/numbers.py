@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import DTYPES, FLOATS_OF_8_BITS, INTEGERS, find_dtype
+from lispgpt.base.dtypes import FLOATS_OF_8_BITS, INTEGERS, find_dtype
 from lispgpt.runtime.checkpoints.blocks import widened
+from lispgpt.runtime.checkpoints.floats_of_8_bits import floats_of_8_bits
 
 CHUNK = 1 << 17
 """Elements handled at a time: 512 KiB of f32."""
@@ -50,9 +50,10 @@ def is_finite(array: np.ndarray, dtype: str) -> bool:
     negative NaNs the largest unsigned ones: two maxima decide, without a temporary array.
     """
     if find_dtype(dtype).block > 1:
-        record = find_dtype(dtype).numpy
+        record, floats = find_dtype(dtype).numpy, find_dtype(dtype).floats
         kinds = {np.dtype("<f2"): "f16", np.dtype("<f4"): "f32"}
-        return all(is_finite(array[n], kinds[record[n]]) for n in record.names or () if record[n] in kinds)
+        known = {n: floats if floats and n == "qs" else kinds.get(record[n]) for n in record.names or ()}
+        return all(is_finite(array[name], kind) for name, kind in known.items() if kind)
     limit, size = find_dtype(dtype).smallest_nonfinite, find_dtype(dtype).item_bytes
     if limit is None:
         return True
@@ -82,20 +83,6 @@ def converted(block: np.ndarray, source: str, target: str) -> np.ndarray:
     elif source != "f32":
         block = block.astype(np.float32)
     return f32_to_bf16(block) if target == "bf16" else block
-
-
-@cache
-def floats_of_8_bits(kind: str) -> np.ndarray:
-    """The f32 value of each pattern, [256]."""
-    patterns = np.arange(256)
-    mantissa_bits, bias = (3, 7) if kind == "f8e4m3" else (2, 15)
-    exponent, mantissa = (patterns & 0x7F) >> mantissa_bits, patterns & ((1 << mantissa_bits) - 1)
-    share = mantissa / (1 << mantissa_bits)
-    size = np.where(exponent > 0, np.ldexp(1 + share, exponent - bias), np.ldexp(share, 1 - bias))
-    limit = DTYPES[kind].smallest_nonfinite or 0
-    largest = np.nan if kind == "f8e4m3" else np.where(mantissa > 0, np.nan, np.inf)
-    values: np.ndarray = np.where((patterns & 0x7F) >= limit, largest, size) * np.where(patterns < 128, 1, -1)
-    return values.astype(np.float32)
 
 
 def copy_converted(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import CHUNK, converted
 
@@ -37,8 +38,14 @@ class Scales:
         raise UserError(f"{folder}: tensor {name!r} is {list(values.shape)}, which are no scales of {list(shape)}")
 
     def fill(self, source: np.ndarray, kind: str, destination: np.ndarray, dtype: str) -> None:
-        """Fill rows of "f32" or "bf16" with a matrix of this kind times its scales."""
+        """Fill rows of "f32" or "bf16" with a matrix of this kind times its scales, or of "fp8" with both."""
         rows, columns = source.shape
+        if find_dtype(dtype).floats == kind:
+            each = find_dtype(dtype).block
+            destination["qs"] = source.reshape(rows, -1, each)
+            blocks = np.arange(0, columns, each) // self.block[1]
+            destination["d"] = self.grid[np.arange(rows)[:, None] // self.block[0], blocks]
+            return
         step = max(1, CHUNK // columns)
         across = np.repeat(self.grid, self.block[1], axis=1)[:, :columns]
         for start in range(0, rows, step):

@@ -37,7 +37,7 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
 }
 """What is compiled of a model.  Steps of several sequences come with the step of one, and prompts in chunks of all
 sizes."""
-WEIGHTS = ("bf16", "int8", "q8_0", "q4_0", "q4_k")
+WEIGHTS = ("bf16", "int8", "fp8", "q8_0", "q4_0", "q4_k")
 
 
 @cache

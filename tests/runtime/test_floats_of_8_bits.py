@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,13 @@ import recorded_folders
 import seeded
 from safetensors.numpy import save_file
 
+import lispgpt
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights
-from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16, floats_of_8_bits, is_finite
+from lispgpt.runtime.checkpoints.blocks import widened
+from lispgpt.runtime.checkpoints.floats_of_8_bits import floats_of_8_bits, nearest_e4m3
+from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16, is_finite
 
 FOLDER = next(folder for folder in recorded_folders.folders() if folder.name == "qwen3-f32")
 MATRIX = "model.layers.1.mlp.down_proj.weight"
@@ -48,6 +53,19 @@ def test_every_pattern_is_what_it_is_called() -> None:
             assert is_finite(np.array([pattern], np.uint8), kind) == np.isfinite(value)
 
 
+def test_the_nearest_pattern_is_found(fresh_seed: int) -> None:
+    numbers = floats_of_8_bits("f8e4m3")[:0x7F].astype(np.float64)
+    between = (numbers[1:] + numbers[:-1]) / 2  # ties, which go to even patterns
+    assert not (nearest_e4m3(between.astype(np.float32)) & 1).any()
+    rng = np.random.default_rng(fresh_seed)
+    drawn = np.ldexp(rng.uniform(-1, 1, 5000), rng.integers(-14, 9, 5000)).astype(np.float32)
+    values = np.concatenate([drawn, numbers, -numbers, np.nextafter(between, 0), np.nextafter(between, 448)])
+    values = values.astype(np.float32)
+    found = floats_of_8_bits("f8e4m3")[nearest_e4m3(values)]
+    nearest = np.abs(np.abs(values)[:, None].astype(np.float64) - numbers).min(1)
+    assert np.array_equal(np.abs(found.astype(np.float64) - values), nearest)
+
+
 @pytest.mark.parametrize("block", [None, [32, 16], [128, 128]])
 def test_scaled_matrices_are_read_with_their_scales(block: list[int] | None, tmp_path: Path) -> None:
     path, rng = FOLDER.write(tmp_path / "model"), seeded.rng()
@@ -69,6 +87,46 @@ def test_scaled_matrices_are_read_with_their_scales(block: list[int] | None, tmp
     assert checkpoint.info("down-w").dtype == "f32" and np.abs(found).max() < 4
     checkpoint.read_layer_into("down-w", 1, found, "f32")
     np.testing.assert_array_equal(found, floats_of_8_bits("f8e4m3")[patterns] * grid)
+
+
+@pytest.mark.parametrize("block", [None, [128, 128], [16, 256]])
+def test_scaled_matrices_stay_as_they_are(block: list[int] | None, tmp_path: Path) -> None:
+    """As blocks of 128 with a scale each, which say exactly what the folder does; logits are those of their numbers."""
+    sizes = {60: 128, 77: 256, 20: 32}
+    tensors = {name: [sizes.get(n, n) for n in shape] for name, shape in FOLDER.tensors.items()}
+    config = {k: sizes.get(v, v) if isinstance(v, int) else v for k, v in FOLDER.config.items()} | {"head_dim": 16}
+    folder, rng = replace(FOLDER, config=json.loads(json.dumps(config)), tensors=tensors), seeded.rng()
+    scaled, plain = folder.write(tmp_path / "scaled"), folder.write(tmp_path / "plain")
+    changed, numbers = {}, {}
+    for name, (rows, columns) in ((n, s) for n, s in tensors.items() if n.endswith("_proj.weight")):
+        patterns = (rng.integers(0, 0x7F, (rows, columns)) | rng.integers(0, 2, (rows, columns)) << 7).astype(np.uint8)
+        each = (rows, columns) if block is None else (block[0], block[1])
+        scales = rng.uniform(0.5, 1, (-(-rows // each[0]), -(-columns // each[1]))).astype(np.float32) / 2000
+        grid = np.repeat(np.repeat(scales, each[0], 0), each[1], 1)[:rows, :columns]
+        changed |= {
+            name: ("F8_E4M3", patterns),
+            f"{name}_scale_inv": ("F32", scales if block else scales.reshape(())),
+        }
+        numbers[name] = ("F32", floats_of_8_bits("f8e4m3")[patterns] * grid)
+    rewrite(scaled, changed)
+    rewrite(plain, numbers)
+    quantization = {"quant_method": "fp8", "weight_block_size": block}
+    (scaled / "config.json").write_text(json.dumps(folder.config | {"quantization_config": quantization}))
+    opened, wanted = open_weights(scaled), open_weights(plain)
+    kept = opened.config["weight-types"]
+    assert set(kept.values()) == {"fp8"} and {"qkv-w", "up-w", "down-w"} <= set(kept)  # proj-w has rows of 64
+    for name in kept:
+        blocks = np.empty(find_dtype("fp8").items(opened.info(name).shape), find_dtype("fp8").numpy)
+        opened.read_into(name, blocks, "fp8")
+        assert np.array_equal(widened(blocks, "fp8"), wanted.tensor(name)), name
+    logits = []
+    for path in (scaled, plain):
+        with lispgpt.load(path) as model:
+            entry = model.entry("decode-greedy", "this", batch=1, positions=1).name
+            steps = enumerate(folder.cases[0].prompt[:4])
+            found = [model.session.run(entry, tokens=[[t]], positions=[[n]])["logits"].copy() for n, t in steps]
+            logits.append(np.concatenate(found))
+    assert np.abs(logits[0] - logits[1]).max() < 1e-4 * np.abs(logits[1]).max()
 
 
 def test_what_is_not_read_is_named(tmp_path: Path) -> None:

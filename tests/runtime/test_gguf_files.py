@@ -14,7 +14,7 @@ import pytest
 from gguf_files import write_vocabulary
 from recorded_folders import folders
 
-from lispgpt.base.dtypes import DTYPES
+from lispgpt.base.dtypes import DTYPES, OWN_BLOCKS
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights
 from lispgpt.runtime import tokenizers
@@ -104,7 +104,7 @@ def test_types_that_are_not_known_are_named(tmp_path: Path) -> None:
         open_weights(path)
 
 
-@pytest.mark.parametrize("kind", [name for name, dtype in DTYPES.items() if dtype.block > 1 and name != "int8"])
+@pytest.mark.parametrize("kind", [name for name, dtype in DTYPES.items() if dtype.block > 1 and name not in OWN_BLOCKS])
 def test_blocks_are_those_of_the_package(kind: str, fresh_seed: int) -> None:
     rng, dtype = np.random.default_rng(fresh_seed), DTYPES[kind]
     assert (dtype.block, dtype.item_bytes) == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.upper()]]

@@ -129,7 +129,8 @@ class _CpuProduct:
         self.product = product
         self.outer = product.right.along_outer > 1
         if options.whole_numbers and ByteTiles.can_multiply(product, self.target):
-            self.weights = BlockWeights.of(product.right)
+            weights = BlockWeights.of(product.right)
+            self.weights = weights if weights is None or not weights.has_floats else None
         self.packs = product.rows >= options.packed_rows
         if self.weights is None and not self.outer and self._turns(product, options):
             self._turn(product, options)
