@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.runtime.batch_states import settle
-from lispgpt.runtime.decoding import padded, result_of, runs_on, step_inputs
+from lispgpt.runtime.decoding import DRAWN, padded, result_of, runs_on, step_inputs
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.near_ties import near_rows
@@ -118,7 +118,7 @@ class Batch:
                         yield from rows.pieces()
                     continue
                 yield from rows.pieces()
-            chosen = choices.reshape(len(choices), -1).tolist() if self.chooses else choices
+            chosen = self._by_place(choices)
             for place, text in self._clear_first(there, choices):
                 if not text.ended and not text.generator.parted:  # the others' rows go on until all stop
                     yield text, text.take(self._chosen(text.generator, chosen[place]))
@@ -161,9 +161,21 @@ class Batch:
         missing = min(self._together, len(self._waiting)) - self.places.count(None)
         return sorted(rooms)[missing - 1 if self._waiting else -1]
 
-    def _chosen(self, generator: Generator, given: Any) -> int:
-        """A sequence's next token by its part of what a step gave."""
+    def _by_place(self, choices: np.ndarray) -> Sequence[Any] | np.ndarray:
+        """What each sequence takes of a step: a list, what the device chose; or its logits, for the host to choose."""
+        if not self.chooses and self.entry.name != DRAWN:
+            return choices
+        given = choices if self.chooses else self.session.result(self.entry, result_of(self.entry))
+        chosen: list[Any] = given.reshape(len(given), -1).tolist()
         if self.chooses:
+            return chosen
+        drawn = [text is not None and text.generator.choice == DRAWN for text in self.places]
+        return [tokens if there else row for tokens, there, row in zip(chosen, drawn, choices, strict=True)]
+
+    @staticmethod
+    def _chosen(generator: Generator, given: Any) -> int:
+        """A sequence's next token by its part of what a step gave."""
+        if isinstance(given, list):
             return generator.accept(given)
         generator.position += 1
         return generator.choose(given)

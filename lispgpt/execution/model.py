@@ -347,15 +347,22 @@ class Model:
         return Options.of(given, self._generation()["options"])
 
     def text(
-        self, prompt: Sequence[int], options: Options, number: int = 0, adapter: int = 0, drafts: bool = True
+        self,
+        prompt: Sequence[int],
+        options: Options,
+        number: int = 0,
+        adapter: int = 0,
+        drafts: bool = True,
+        alone: bool = True,
     ) -> Text:
         """What a new sequence makes of a prompt; number: among texts that draw alike, each by a seed of its own.
         adapter: which of those that the model was loaded with, from 1 on; 0 for none.  drafts: whether the draft model,
-        if there is one, is asked for tokens."""
+        if there is one, is asked for tokens.  alone: whether it may decode by itself, and not in a batch's steps only.
+        """
         session, name = self._generating(), self._generation()["entry"]
         adjustment = options.adjustment(int(session.config.get("vocab") or 0))
         chosen = options.sampler(number), adjustment, options.logprobs
-        if (choice := choice_of(*chosen)) != GREEDY and self._chooses(choice, 1):
+        if alone and (choice := choice_of(*chosen)) != GREEDY and self.chooses(choice, 1):
             self.entry(choice, "texts", batch=1, positions=1)
         drafter = self._drafter(options, chosen) if drafts else None
         if options.lookup:
@@ -395,7 +402,7 @@ class Model:
         if texts[0].generator.drafts is not None:
             raise UserError("one text at a time is drafted: give --batch 1")
         session, choice = self._generating(), texts[0].generator.choice
-        chooses = self._chooses(choice, batch)
+        chooses = self.chooses(choice, batch)
         entry = self.entry(choice if chooses else GREEDY, "batches", batch=batch, positions=1)
         intake = self._intake(batch, texts[0].generator)
         with session.alone():
@@ -409,7 +416,7 @@ class Model:
         made = self._has(PREFILL, **sizes) or (self._request is not None and self.session.entries(PREFILL))
         return self.entry(PREFILL, "batches", **sizes) if made else None
 
-    def _chooses(self, choice: str, batch: int) -> bool:
+    def chooses(self, choice: str, batch: int) -> bool:
         """Whether the device can choose tokens of a batch by the entry of that name; else the host has to."""
         if choice == GREEDY or self._has(choice, batch=batch, positions=1):
             return True

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from lispgpt.api import Model, UserError
 from lispgpt.runtime.batch_states import settle, unsettle
-from lispgpt.runtime.decoding import GREEDY
+from lispgpt.runtime.decoding import DRAWN, GREEDY
 from lispgpt.runtime.intake import Intake
 from lispgpt.runtime.places import Places
 from lispgpt.runtime.prefixes import Prefixes
@@ -61,7 +61,8 @@ class Scheduler:
         self._running: dict[int, Job] = {}
         self._intake: Job | None = None
         entry = model.entry(GREEDY, "servers", batch=places, positions=1)
-        self._batch = Places(model.session, entry, self._wanted, SECONDS_APART)
+        drawn = model.entry(DRAWN, "servers", batch=places, positions=1) if model.chooses(DRAWN, places) else None
+        self._batch = Places(model.session, entry, drawn, self._wanted, SECONDS_APART)
         self._until, self._gone = 0.0, False
         first = model.text([0], model.options(greedy=True, max_new_tokens=1)).generator
         context = first.context
@@ -174,21 +175,20 @@ class Scheduler:
             self._intake = None
             self._first(job, intake, token, free)
 
-    def _begin(self, sequence: Job) -> None:
-        drafts = sequence.grammar is None and not sequence.top and sequence.options.plain
-        own = sequence.number, sequence.adapter, drafts
-        text = self.model.text(sequence.prompt, sequence.options, *own)
-        if sequence.grammar is not None or sequence.top:
-            grammar = None if sequence.grammar is None else sequence.grammar()
-            sequence.steering = Steering(text.generator.adjustment, grammar, sequence.top)
-            text.generator.adjustment = sequence.steering  # type: ignore[assignment]
-        sequence.text = text
+    def _begin(self, job: Job) -> None:
+        drafts = job.grammar is None and not job.top and job.options.plain
+        text = self.model.text(job.prompt, job.options, job.number, job.adapter, drafts, alone=False)
+        if job.grammar is not None or job.top:
+            grammar = None if job.grammar is None else job.grammar()
+            job.steering = Steering(text.generator.adjustment, grammar, job.top)
+            text.generator.adjustment = job.steering  # type: ignore[assignment]
+        job.text = text
         with self.model.session.alone():
             text.generator.begin(text.prompt)
-            sequence.intake = Intake(text, self.prefixes)
-        sequence.cached = sequence.intake.cached
+            job.intake = Intake(text, self.prefixes)
+        job.cached = job.intake.cached
         self.counts.prompt_tokens += len(text.prompt)
-        self.counts.cached_tokens += sequence.cached
+        self.counts.cached_tokens += job.cached
 
     def _first(self, job: Job, intake: Intake, token: int, free: list[int]) -> None:
         """Go on with a prompt's first token, at a place in the batch."""

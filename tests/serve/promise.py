@@ -36,18 +36,18 @@ class Request:
     grammar: Any = None
 
 
-def small_folder(path: Path, seed: int) -> Path:
+def small_folder(path: Path, seed: int, layers: int = LAYERS, vocab: int = VOCAB, context: int = CONTEXT) -> Path:
     """The folder of a small GPT-2 of random weights."""
-    config = {"model_type": "gpt2", "n_positions": CONTEXT, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": 3}
-    tensors: dict[str, tuple[int, ...]] = {"wte.weight": (VOCAB, WIDTH), "wpe.weight": (CONTEXT, WIDTH)}
-    norms = ["ln_f", *(f"h.{layer}.ln_{number}" for layer in range(LAYERS) for number in (1, 2))]
+    config = {"model_type": "gpt2", "n_positions": context, "n_embd": WIDTH, "n_layer": layers, "n_head": 3}
+    tensors: dict[str, tuple[int, ...]] = {"wte.weight": (vocab, WIDTH), "wpe.weight": (context, WIDTH)}
+    norms = ["ln_f", *(f"h.{layer}.ln_{number}" for layer in range(layers) for number in (1, 2))]
     tensors |= {f"{norm}.{part}": (WIDTH,) for norm in norms for part in ("weight", "bias")}
-    for layer in range(LAYERS):
+    for layer in range(layers):
         sizes = {"attn.c_attn": (1, 3), "attn.c_proj": (1, 1), "mlp.c_fc": (1, 4), "mlp.c_proj": (4, 1)}
         for kind, (into, out) in sizes.items():
             tensors[f"h.{layer}.{kind}.weight"] = (into * WIDTH, out * WIDTH)
             tensors[f"h.{layer}.{kind}.bias"] = (out * WIDTH,)
-    return Folder("small", {**config, "vocab_size": VOCAB}, tensors, "f32", seed, []).write(path)
+    return Folder("small", {**config, "vocab_size": vocab}, tensors, "f32", seed, []).write(path)
 
 
 def random_requests(random: np.random.Generator, count: int, model: lispgpt.Model, adapters: int = 0) -> list[Request]:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from serve.promise import (
     WIDTH,
     Heard,
     Request,
+    asked_alone,
     check_promise,
     random_requests,
     small_folder,
@@ -30,6 +31,7 @@ from serve.promise import (
 
 import lispgpt
 from lispgpt.runtime import batch, near_ties
+from lispgpt.runtime.decoding import DRAWN
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.serve.jobs import Job
@@ -217,6 +219,67 @@ def test_a_text_is_told_as_it_is_made_and_ends_when_it_is_cancelled(model: lispg
         assert times[7] - times[0] > 0.02
     finally:
         scheduler.close()
+
+
+def test_what_a_device_can_draw_it_draws_whatever_is_beside(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in of what draws that takes the most probable token: the host's draws would be others."""
+    random, model = seeded.rng(), small.alone
+    drawn = [
+        Request(each.prompt, {"temperature": 1.5, "seed": n, "max_new_tokens": 12}, adapter=each.adapter)
+        for n, each in enumerate(random_requests(random, 8, model, small.adapters))
+    ]
+    others = [
+        Request([n], {"max_new_tokens": 20, "greedy": True, **more}, top=2 * n)
+        for n, more in enumerate(({}, {"logit_bias": {7: 1.0}}, {"frequency_penalty": 0.3}))
+    ]
+    scheduler = Scheduler(model, PLACES, 100)
+    try:
+        alone = [asked_alone(scheduler, each).whole for each in others]
+        places = scheduler._batch
+        monkeypatch.setattr(places, "_drawn", replace(places.entry, name=DRAWN))
+        beside = []
+        for asked in drawn:
+            heard = Heard(scheduler, [asked, *others])
+            heard.wait()
+            assert [said.whole for said in heard.said[1:]] == alone
+            beside.append(heard.said[0])
+        for asked, said in zip(drawn, beside, strict=True):
+            assert asked_alone(scheduler, asked).whole == said.whole
+            first = said.tokens[:1]
+            greedy = {"greedy": True, "max_new_tokens": 11}
+            assert (
+                asked_alone(scheduler, Request(asked.prompt + first, greedy, adapter=asked.adapter)).tokens
+                == (said.tokens[1:])
+            )
+    finally:
+        scheduler.close()
+
+
+@pytest.mark.slow
+def test_tokens_that_a_gpu_draws_are_those_of_the_request_alone(tmp_path: Path) -> None:
+    """On an emulated chip: drawn texts beside greedy ones, with penalties and with the most probable tokens told."""
+    ways: list[dict[str, Any]] = [{"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9}, {"temperature": 2.0}]
+    ways += [{"temperature": 1.0, "top_k": 9}, {"greedy": True}, {"temperature": 1.0, "frequency_penalty": 0.5}]
+    random, folder = seeded.rng(), small_folder(tmp_path / "model", 5, layers=1, vocab=128, context=32)
+    requests = [
+        Request(
+            random.integers(0, 127, random.integers(1, 20)).tolist(),
+            {**ways[n % len(ways)], "max_new_tokens": int(random.integers(2, 7))}
+            | ({} if "greedy" in ways[n % len(ways)] else {"seed": n}),
+            top=2 if n == 7 else 0,
+        )
+        for n in range(9)
+    ]
+    with lispgpt.load(folder, batch=PLACES, target="emulated:gfx1151", cache=tmp_path / "cache") as model:
+        scheduler = Scheduler(model, PLACES, 100)
+        try:
+            heard = Heard(scheduler, requests)
+            heard.wait()
+            assert scheduler._batch._drawn is not None
+            for asked, said in zip(requests, heard.said, strict=True):
+                assert said.error is None and asked_alone(scheduler, asked).whole == said.whole, asked
+        finally:
+            scheduler.close()
 
 
 def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
