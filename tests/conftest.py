@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ import pytest
 import seeded
 
 from lispgpt.compiler import kernel_code
+from lispgpt.compiler.driver import compile_request
+from lispgpt.compiler.request import Observer, Request
+from lispgpt.language.reader import reader
+from lispgpt.language.reader.forms import Form
 from lispgpt.passes.targets import cpu
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -148,6 +153,29 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "_object", make_once)
+        yield
+
+
+FEW = 20
+"""Tests for which getting ready to compile would take longer than it saves."""
+TINY = "(require nn generation training)\n(entry out [(x [4] f32)] (exp x))\n"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ready(request: pytest.FixtureRequest, objects: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What compiling any program takes is there before the first one: processes that compile are forks of this one,
+    which would each read the library anew."""
+    kept, read = cache(reader._read.__wrapped__), reader._read
+
+    def read_library_once(name: str, text: str) -> tuple[Form, ...]:
+        return kept(name, text) if name.startswith("lib/") else read(name, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "_read", read_library_once)
+        if len(request.session.items) > FEW:
+            (program := tmp_path_factory.mktemp("ready") / "tiny.lisp").write_text(TINY)
+            for target in ("cpu", "rocm:gfx1151", "cuda:sm_90a"):
+                compile_request(Request(program, target), Observer())
         yield
 
 
