@@ -77,6 +77,42 @@ PROGRAMS: dict[str, tuple[Size, Size]] = {
         Size({"width": 8}, {"x": (6, 3, 4), "labels": text(5, 3)}),
         Size({"inputs": 64, "width": 256}, {"x": (64, 32, 64), "labels": text(5, 32)}),
     ),
+    "gru": (
+        Size({"width": 8}, {"x": (6, 3, 4), "labels": text(5, 3)}),
+        Size({"inputs": 64, "width": 256}, {"x": (64, 32, 64), "labels": text(5, 32)}),
+    ),
+    "t5": (
+        Size(
+            {"layers": 2, "heads": 2},
+            {"source": text(48, 2, 9), "mask": text(2, 2, 9), "tokens": text(48, 2, 11), "targets": text(48, 2, 11)},
+        ),
+        Size(
+            {"vocab": 4096, "heads": 4, "width": 256, "hidden": 1024, "classes": 32, "farthest": 128},
+            {
+                "source": text(4096, 8, 64),
+                "mask": text(2, 8, 64),
+                "tokens": text(4096, 8, 64),
+                "targets": text(4096, 8, 64),
+            },
+        ),
+    ),
+    "whisper": (
+        Size(
+            {"layers": 2, "heads": 2},
+            {"sound": (2, 12, 6), "tokens": text(48, 2, 5), "targets": text(48, 2, 5)},
+        ),
+        Size(
+            {"vocab": 4096, "mels": 80, "frames": 200, "context": 64, "heads": 4, "width": 192},
+            {"sound": (4, 200, 80), "tokens": text(4096, 4, 64), "targets": text(4096, 4, 64)},
+        ),
+    ),
+    "ssd": (
+        Size({"heads": 2, "chunk": 4}, {"x": (3, 12, 4), "labels": text(5, 3)}),
+        Size(
+            {"inputs": 64, "heads": 4, "width": 128, "states": 32, "chunk": 32},
+            {"x": (8, 256, 64), "labels": text(5, 8)},
+        ),
+    ),
     "translate": (
         Size(
             {"heads": 2},

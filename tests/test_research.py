@@ -14,10 +14,14 @@ from lispgpt.compiler.driver import load_pipeline
 from lispgpt.compiler.request import Request
 from lispgpt.passes.targets import find_target
 
+MADE_QUICKLY = ("bert", "lstm", "resnet", "mixture", "ssd")
+"""Programs that have all kinds of kernels."""
+
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("quick", [False, True], ids=["", "quick"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "quick"), [*((name, False) for name in PROGRAMS), *((name, True) for name in MADE_QUICKLY)]
+)
 def test_losses_and_gradients_are_pytorchs(name: str, quick: bool, target: str = "cpu") -> None:
     size, wanted = PROGRAMS[name][0], recorded()[name]
     how: dict[str, Any] = {"settings": size.settings, "quick": quick, "target": target, "cache": None}

@@ -4,8 +4,9 @@
 
 PyTorch runs in an environment of its own (`python -m venv /tmp/torch; /tmp/torch/bin/pip install torch==2.13.0`).  A
 step is loss, gradients, clipping and AdamW of tools/torch_research.py's same program.  Times are the least of the
-rounds; `ratio` is ours over PyTorch's.  --record writes losses and gradients in float64 at the small size to
-tests/references/research.json, and times nothing.
+rounds, of the processor, so that what else the machine does counts for neither; `ratio` is ours over PyTorch's.
+--record writes losses and gradients in float64 at the small size to tests/references/research.json, and times nothing.
+T5 and Whisper are transformers' own there, which PyTorch's environment then has, too.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ def compared(name: str, size: Size, torch: Torch, dtype: str, times: bool) -> di
             return {"loss": found["loss"], "gradients": found["gradients"]}
         ours, theirs = [], []
         for step in range(3, 3 + ROUNDS):
-            begun = time.perf_counter()
+            begun = time.process_time()
             model.run("train", **given, step=step, **RATES)
-            ours.append(time.perf_counter() - begun)
+            ours.append(time.process_time() - begun)
             theirs.append(torch.ask(steps=1))
         return {"compile": compiled, "ours": min(ours), "theirs": min(theirs)}
 

@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -188,8 +189,142 @@ def mixture(w: W, i: W, sizes: dict[str, int]) -> Tensor:
     return F.cross_entropy(F.linear(x + out, w["head-w"]), i["labels"]) + 0.01 * spreads
 
 
+def gru(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    zeros = torch.zeros(1, i["x"].shape[1], sizes["width"], dtype=i["x"].dtype)
+    weights = [w[name] for name in ("x-w", "h-w", "x-b", "h-b")]
+    _, h = torch._VF.gru(i["x"], zeros, weights, True, 1, 0.0, True, False, False)
+    return F.cross_entropy(F.linear(h[0], w["head-w"]), i["labels"])
+
+
+def ssd(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    """In chunks, as Listing 1 of "Transformers are SSMs" has it."""
+    (n, length, _), heads, chunk = i["x"].shape, sizes["heads"], sizes["chunk"]
+    told = F.linear(i["x"], w["in-w"], w["in-b"])
+    u, said, asked, time = told.split([sizes["width"], sizes["states"], sizes["states"], heads], -1)
+    time = F.softplus(time)
+    kept = (-time * w["rates"].exp()).view(n, -1, chunk, heads).permute(0, 3, 1, 2)
+    u = (u.unflatten(-1, (heads, -1)) * time[..., None]).view(n, length // chunk, chunk, heads, -1)
+    said, asked = (x.view(n, length // chunk, chunk, -1) for x in (said, asked))
+    so_far = kept.cumsum(-1)
+    below = torch.ones(chunk, chunk, dtype=torch.bool).tril()
+    between = (so_far[..., :, None] - so_far[..., None, :]).masked_fill(~below, -torch.inf).exp()
+    near = torch.einsum("bcls,bcks,bhclk,bckhp->bclhp", asked, said, between, u)
+    made = torch.einsum("bcks,bhck,bckhp->cbhps", said, (so_far[..., -1:] - so_far).exp(), u)
+    state, before, shares = torch.zeros_like(made[0]), [], so_far[..., -1].exp()
+    for number, new in enumerate(made):
+        before.append(state)
+        state = state * shares[:, :, number, None, None] + new
+    far = torch.einsum("bcls,bchps,bhcl->bclhp", asked, torch.stack(before, 1), so_far.exp())
+    means = (near + far).reshape(n, length, -1).mean(1)
+    means = F.layer_norm(means, means.shape[-1:], w["norm-w"], w["norm-b"])
+    return F.cross_entropy(F.linear(means, w["head-w"]), i["labels"])
+
+
+@cache
+def of_transformers(name: str, sizes: tuple[tuple[str, int], ...], dtype: torch.dtype) -> torch.nn.Module:
+    """transformers' model without weights of its own."""
+    import transformers
+
+    of = dict(sizes)
+    if name == "t5":
+        config = transformers.T5Config(
+            vocab_size=of["vocab"], d_model=of["width"], d_kv=of["width"] // of["heads"], d_ff=of["hidden"],
+            num_layers=of["layers"], num_heads=of["heads"], relative_attention_num_buckets=of["classes"],
+            relative_attention_max_distance=of["farthest"], dropout_rate=0.0,
+        )  # fmt: skip
+        model = transformers.T5ForConditionalGeneration(config)
+    else:
+        depth, heads, hidden = of["layers"], of["heads"], 4 * of["width"]
+        config = transformers.WhisperConfig(
+            vocab_size=of["vocab"], num_mel_bins=of["mels"], d_model=of["width"], encoder_layers=depth,
+            decoder_layers=depth, encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=hidden,
+            decoder_ffn_dim=hidden, max_source_positions=of["frames"] // 2, max_target_positions=of["context"],
+            pad_token_id=0, bos_token_id=0, eos_token_id=0, decoder_start_token_id=0, dropout=0.0,
+        )  # fmt: skip
+        model = transformers.WhisperForConditionalGeneration(config)
+    return model.eval().to(dtype)
+
+
+def called(name: str, weights: W, sizes: dict[str, int], **given: Tensor) -> Tensor:
+    """The logits of transformers' model with these weights."""
+    model = of_transformers(name, tuple(sizes.items()), next(iter(weights.values())).dtype)
+    held = {key for key, _ in model.named_parameters()}
+    assert held == set(weights), held ^ set(weights)
+    return torch.func.functional_call(model, weights, kwargs=given | {"use_cache": False}).logits
+
+
+def t5(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    made = {"shared.weight": w["table"]}
+    for side, of in (("encoder", "read"), ("decoder", "write")):
+        layers, last = f"{side}.block.", 1 + (of == "write")
+        made[f"{side}.final_layer_norm.weight"] = w[f"{of}-end"]
+        made[f"{layers}0.layer.0.SelfAttention.relative_attention_bias.weight"] = w[f"{of}-near"]
+        for n in range(sizes["layers"]):
+            parts = [(0, "SelfAttention", w[f"{of}-qkv"][n].chunk(3), w[f"{of}-out"][n])]
+            if last == 2:
+                parts += [(1, "EncDecAttention", (w["look-q"][n], *w["look-kv"][n].chunk(2)), w["look-out"][n])]
+            for number, kind, qkv, out in parts:
+                for key, value in zip("qkvo", (*qkv, out), strict=True):
+                    made[f"{layers}{n}.layer.{number}.{kind}.{key}.weight"] = value
+            for key, part in (("wi", "up"), ("wo", "down")):
+                made[f"{layers}{n}.layer.{last}.DenseReluDense.{key}.weight"] = w[f"{of}-{part}"][n]
+            for number, norm in enumerate([f"{of}-n", *["look-n"] * (last == 2), f"{of}-m"]):
+                made[f"{layers}{n}.layer.{number}.layer_norm.weight"] = w[norm][n]
+    given = {"input_ids": i["source"], "attention_mask": i["mask"], "decoder_input_ids": i["tokens"]}
+    return F.cross_entropy(called("t5", made, sizes, **given).flatten(0, 1), i["targets"].flatten())
+
+
+def whisper(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    made = {"model.decoder.embed_tokens.weight": w["table"], "model.decoder.embed_positions.weight": w["places"]}
+    made["model.encoder.embed_positions.weight"] = w["moments"]
+    for key, name in (("conv1", "one"), ("conv2", "two")):
+        made |= {f"model.encoder.{key}.{kind}": w[f"{name}-{kind[0]}"] for kind in ("weight", "bias")}
+    for side, of in (("encoder", "read"), ("decoder", "write")):
+        names = {f"{side}.layer_norm": (f"{of}-e", f"{of}-f")}
+        for n in range(sizes["layers"]):
+            layer = f"{side}.layers.{n}."
+            pairs = {"self_attn_layer_norm": "nm", "final_layer_norm": "gh"}
+            names |= {f"{layer}{key}": tuple(f"{of}-{x}" for x in two) for key, two in pairs.items()}
+            names |= {f"{layer}fc1": (f"{of}-up", f"{of}-u"), f"{layer}fc2": (f"{of}-down", f"{of}-d")}
+            names[f"{layer}self_attn.out_proj"] = (f"{of}-out", f"{of}-o")
+            q, k, v = w[f"{of}-qkv"][n].chunk(3)
+            own = f"model.{layer}self_attn."
+            made |= {f"{own}q_proj.weight": q, f"{own}k_proj.weight": k, f"{own}v_proj.weight": v}
+            made |= {f"{own}q_proj.bias": w[f"{of}-q"][n], f"{own}v_proj.bias": w[f"{of}-v"][n]}
+            if of == "write":
+                names[f"{layer}encoder_attn_layer_norm"] = ("look-n", "look-m")
+                names |= {f"{layer}encoder_attn.q_proj": ("look-to", "look-q")}
+                names |= {f"{layer}encoder_attn.out_proj": ("look-out", "look-o")}
+                k, v = w["look-kv"][n].chunk(2)
+                own = f"model.{layer}encoder_attn."
+                made |= {f"{own}k_proj.weight": k, f"{own}v_proj.weight": v, f"{own}v_proj.bias": w["look-v"][n]}
+        for key, two in names.items():
+            depth = int(key.split(".")[2]) if ".layers." in key else None
+            for kind, name in zip(("weight", "bias"), two, strict=True):
+                made[f"model.{key}.{kind}"] = w[name] if depth is None else w[name][depth]
+    given = {"input_features": i["sound"].transpose(1, 2), "decoder_input_ids": i["tokens"]}
+    return F.cross_entropy(called("whisper", made, sizes, **given).flatten(0, 1), i["targets"].flatten())
+
+
 LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
-    each.__name__: each for each in (bert, vit, resnet, unet, lstm, translate, preference, ppo, rwkv7, solver, mixture)
+    each.__name__: each
+    for each in (
+        bert,
+        vit,
+        resnet,
+        unet,
+        lstm,
+        gru,
+        translate,
+        t5,
+        whisper,
+        preference,
+        ppo,
+        rwkv7,
+        ssd,
+        solver,
+        mixture,
+    )
 }
 
 
@@ -221,13 +356,13 @@ class Opened:
         return {"loss": float(loss.detach()), "gradients": found}
 
     def steps(self, count: int) -> float:
-        begun = time.perf_counter()
+        begun = time.process_time()
         for _ in range(count):
             self._optimizer.zero_grad()
             self.loss().backward()
             torch.nn.utils.clip_grad_norm_(self._learned, 1.0, foreach=True)
             self._optimizer.step()
-        return time.perf_counter() - begun
+        return time.process_time() - begun
 
 
 def main() -> None:
