@@ -33,7 +33,8 @@ class Batch:
     """entry: decodes one position of each of several sequences.  chooses: whether it also chooses tokens as all texts
     want them, which the host does otherwise, by its logits.  intake: takes in short prompts of some of them at once.
     idle: from which position on each place has nothing to keep, where no text is.  apart: seconds between two pieces of
-    a text, whose tokens are one piece where steps take less.  steps: how many there were so far."""
+    a text, whose tokens are one piece where steps take less.  steps: how many there were so far.  together: how many
+    prompts are taken in at once."""
 
     def __init__(self, session: Session, entry: Entry, chooses: bool, intake: Entry | None = None) -> None:
         self.session, self.entry, self.chooses = session, entry, chooses
@@ -42,7 +43,7 @@ class Batch:
         self.apart, self.steps = 0.0, 0
         self._waiting: deque[Text] = deque()
         self._intake = intake
-        self._together, self._longest = (1, 0) if intake is None else (intake.sizes["batch"], intake.sizes["positions"])
+        self.together, self._longest = (1, 0) if intake is None else (intake.sizes["batch"], intake.sizes["positions"])
 
     def run(self, texts: Iterable[Text]) -> Iterator[tuple[Text, str]]:
         """Each piece of text as it comes, and whose it is; a text's last piece comes with its `ended`."""
@@ -53,13 +54,13 @@ class Batch:
             for place, text in enumerate(self.places):
                 if text is not None and text.generator.position >= text.generator.limit:
                     yield text, text.take(text.generator.decode())  # which takes it, or its newest part, in again
-                    self._settle(place, text)
+                    self.put(place, text)
             yield from self._decode()
 
     def _enough_places(self) -> bool:
         """Whether as many places are free as there are prompts to be taken in at once."""
         free = sum(text is None or text.ended is not None for text in self.places)
-        return 0 < min(self._together, len(self._waiting)) <= free
+        return 0 < min(self.together, len(self._waiting)) <= free
 
     def _begin(self) -> Iterator[tuple[Text, str]]:
         """Put those who wait into the free places."""
@@ -68,28 +69,33 @@ class Batch:
             if text.ended:
                 yield text, ""
             elif group := self._group(text, len(free)):
-                self._take_in(free, [text, *group])
+                for each in (text, *group):
+                    each.generator.begin(each.prompt)
+                self.take_in(free, [text, *group])
             else:
                 yield text, text.take(text.generator.prefill(text.prompt))
-                self._settle(free[0], text)
+                self.put(free[0], text)
 
     def _group(self, text: Text, places: int) -> list[Text]:
         """Those behind a text whose prompts are taken in with its own."""
         found: list[Text] = []
         if self._is_short(text):
-            while len(found) + 1 < min(self._together, places) and self._waiting and self._is_short(self._waiting[0]):
+            while len(found) + 1 < min(self.together, places) and self._waiting and self._is_short(self._waiting[0]):
                 found.append(self._waiting.popleft())
         return found
 
     def _is_short(self, text: Text) -> bool:
-        return not text.ended and not text.generator.tokens and 0 < len(text.prompt) <= self._longest
+        return not text.ended and not text.generator.tokens and self.takes_in(text.prompt)
 
-    def _take_in(self, free: Sequence[int], texts: Sequence[Text]) -> None:
-        """Give places to texts whose prompts are taken in by one run; their first tokens come with the next step."""
+    def takes_in(self, prompt: Sequence[int]) -> bool:
+        """Whether a prompt is so short that it is taken in with others."""
+        return 0 < len(prompt) <= self._longest
+
+    def take_in(self, free: Sequence[int], texts: Sequence[Text]) -> None:
+        """Give places to texts that have begun, whose prompts are taken in by one run; their first tokens come with the
+        next step."""
         assert self._intake is not None
-        for text in texts:
-            text.generator.begin(text.prompt)
-        spare = [texts[0]] * (self._together - len(texts))
+        spare = [texts[0]] * (self.together - len(texts))
         tell_lengths(self.session, [self._intake], [len(text.prompt) for text in [*texts, *spare]])
         tell_adapters(self.session, [self._intake], [text.generator.adapter for text in [*texts, *spare]])
         rows = np.concatenate([padded(text.prompt, 0, self._longest) for text in [*texts, *spare]], axis=1)
@@ -98,7 +104,7 @@ class Batch:
             self.places[place] = text
             settle(self.session, self._intake, self.entry, place, len(text.prompt), number)
 
-    def _settle(self, place: int, text: Text) -> None:
+    def put(self, place: int, text: Text) -> None:
         """Copy the state of a sequence that was just taken in to its place, unless its text has ended."""
         self.places[place] = None if text.ended else text
         if self.places[place] is not None:
@@ -158,7 +164,7 @@ class Batch:
 
     def _until_places(self, rooms: Sequence[int]) -> int:
         """Steps after which enough places are free for those who wait, or all are; rooms: steps that texts may have."""
-        missing = min(self._together, len(self._waiting)) - self.places.count(None)
+        missing = min(self.together, len(self._waiting)) - self.places.count(None)
         return sorted(rooms)[missing - 1 if self._waiting else -1]
 
     def _by_place(self, choices: np.ndarray) -> Sequence[Any] | np.ndarray:

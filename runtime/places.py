@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lispgpt.runtime.batch import Batch
+from lispgpt.runtime.batch_states import unsettle
 from lispgpt.runtime.decoding import DRAWN
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
@@ -13,12 +14,18 @@ from lispgpt.runtime.text import Text
 
 class Places(Batch):
     """entry: decodes greedily.  drawn: draws tokens, where the device can.  wanted: whether there is something else to
-    do.  apart: see `Batch`."""
+    do.  apart, intake: see `Batch`."""
 
     def __init__(
-        self, session: Session, entry: Entry, drawn: Entry | None, wanted: Callable[[], bool], apart: float
+        self,
+        session: Session,
+        entry: Entry,
+        drawn: Entry | None,
+        wanted: Callable[[], bool],
+        apart: float,
+        intake: Entry | None,
     ) -> None:
-        super().__init__(session, entry, True)
+        super().__init__(session, entry, True, intake)
         self._greedy, self._drawn = entry, drawn
         self._wanted, self.apart = wanted, apart
 
@@ -35,3 +42,29 @@ class Places(Batch):
         self.entry = self._drawn if self._drawn is not None and DRAWN in wanted else self._greedy
         self.chooses = wanted == {self.entry.name}
         return self._decode()
+
+    def drafted(self, place: int, stop: Callable[[], bool]) -> Iterator[Iterator[str]]:
+        """Runs that check drafts of the text at a place, by itself and on the states for one sequence; of each its
+        pieces, which have to be read.  stop: asked before each.
+
+        Only of greedy texts whose near ties are decided: of those every way of running gives the same tokens.
+        """
+        text, session = self.places[place], self.session
+        assert text is not None
+        generator, ties = text.generator, text.generator.near_ties
+        if generator.drafts is None or ties is None or not ties.watches or generator.position + 1 >= generator.limit:
+            return
+        unsettle(session, generator.single, self.entry, place, generator.position)
+        session.holder = generator
+        while text.ended is None and generator.limit - generator.position >= 2 and not stop():
+            yield self._checked(text)
+            self.steps += 1
+        self.put(place, text)
+
+    @staticmethod
+    def _checked(text: Text) -> Iterator[str]:
+        generator = text.generator
+        for token in generator.checked(min(generator.limit - generator.position, text.room)):
+            yield text.take(token)
+            if text.ended is not None:
+                return

@@ -404,11 +404,11 @@ class Model:
         session, choice = self._generating(), texts[0].generator.choice
         chooses = self.chooses(choice, batch)
         entry = self.entry(choice if chooses else GREEDY, "batches", batch=batch, positions=1)
-        intake = self._intake(batch, texts[0].generator)
+        intake = self.intake(batch, texts[0].generator)
         with session.alone():
             yield from Batch(session, entry, chooses, intake).run(texts)
 
-    def _intake(self, batch: int, generator: Generator) -> Entry | None:
+    def intake(self, batch: int, generator: Generator) -> Entry | None:
         """What takes in several prompts of a batch at once, where the device gains by it."""
         sizes = intake_sizes(batch, self.session.device.weight_rows)
         if sizes is None or not generator.repeatable or generator.context < sizes["positions"]:

@@ -2,8 +2,8 @@
 
 Every sequence has a place in one batch, whose decode step runs for all places at once; where a sequence ends, the next
 takes its place at the next step.  A prompt is taken in beside the batch, a chunk between two steps, so that no prompt
-holds up the others' tokens.  Chunks begin at multiples of one size whatever is cached: what the states hold of a
-position depends on the tokens up to it alone, and so do the tokens that follow.
+holds up the others' tokens; short ones come together where that pays.  Chunks begin at multiples of one size whatever
+is cached: what the states hold of a position depends on the tokens up to it alone, and so do the tokens that follow.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lispgpt.api import Model, UserError
-from lispgpt.runtime.batch_states import settle, unsettle
 from lispgpt.runtime.decoding import DRAWN, GREEDY
 from lispgpt.runtime.intake import Intake
 from lispgpt.runtime.places import Places
 from lispgpt.runtime.prefixes import Prefixes
 from lispgpt.runtime.samplers.steering import Steering
+from lispgpt.runtime.text import Text
 from lispgpt.serve.jobs import Job
 
 
@@ -62,12 +62,11 @@ class Scheduler:
         self._intake: Job | None = None
         entry = model.entry(GREEDY, "servers", batch=places, positions=1)
         drawn = model.entry(DRAWN, "servers", batch=places, positions=1) if model.chooses(DRAWN, places) else None
-        self._batch = Places(model.session, entry, drawn, self._wanted, SECONDS_APART)
-        self._until, self._gone = 0.0, False
         first = model.text([0], model.options(greedy=True, max_new_tokens=1)).generator
-        context = first.context
-        self.page = max((size for size in first.chunks if size <= max(16, context // 8)), default=1)
-        self.context = context
+        self._batch = Places(model.session, entry, drawn, self._wanted, SECONDS_APART, model.intake(places, first))
+        self._until, self._gone = 0.0, False
+        self.context = first.context
+        self.page = max((size for size in first.chunks if size <= max(16, self.context // 8)), default=1)
         self.prefixes = Prefixes(model.session, first.single, entry, self.page)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._thread.start()
@@ -149,16 +148,29 @@ class Scheduler:
         self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
 
     def _take_in(self) -> None:
-        """A chunk of the prompt that is being taken in, or of the next one if there is room for it."""
+        """The short prompts that come next, by one run, or a chunk of a longer one, if there is room for them.
+
+        A short one by itself is taken in by that run, too: what states hold does not depend on others.  First tokens
+        come with the next step then.
+        """
         free = [place for place in range(len(self._batch.places)) if place not in self._running]
-        if self._intake is None and self._waiting and free:
-            with self._wake:
-                _, _, sequence = heapq.heappop(self._waiting)
+        texts: dict[int, Text] = {}
+        while self._intake is None and free and (job := self._next(len(texts))):
             try:
-                self._begin(sequence)
-                self._intake = sequence
+                text = self._begin(job)
             except UserError as error:
-                sequence.hear("", None, error)
+                job.hear("", None, error)
+                continue
+            if job.intake is not None:
+                self._intake = job
+            else:
+                place = self.prefixes.place_for((), free)
+                self.prefixes.holds(place, ())
+                free.remove(place)
+                self._running[place], texts[place] = job, text
+        if texts:
+            with self.model.session.alone():
+                self._batch.take_in([*texts], [*texts.values()])
         if self._intake is None:
             return
         job, intake = self._intake, self._intake.intake
@@ -175,30 +187,35 @@ class Scheduler:
             self._intake = None
             self._first(job, intake, token, free)
 
-    def _begin(self, job: Job) -> None:
+    def _next(self, begun: int) -> Job | None:
+        """The one that begins now, with so many others."""
+        with self._wake:
+            fits = self._waiting and self._batch.takes_in(self._waiting[0][2].prompt) and begun < self._batch.together
+            return heapq.heappop(self._waiting)[2] if self._waiting and (fits or not begun) else None
+
+    def _begin(self, job: Job) -> Text:
         drafts = job.grammar is None and not job.top and job.options.plain
         text = self.model.text(job.prompt, job.options, job.number, job.adapter, drafts, alone=False)
         if job.grammar is not None or job.top:
-            grammar = None if job.grammar is None else job.grammar()
-            job.steering = Steering(text.generator.adjustment, grammar, job.top)
+            job.steering = Steering(text.generator.adjustment, job.grammar and job.grammar(), job.top)
             text.generator.adjustment = job.steering  # type: ignore[assignment]
         job.text = text
         with self.model.session.alone():
             text.generator.begin(text.prompt)
-            job.intake = Intake(text, self.prefixes)
-        job.cached = job.intake.cached
+            if not self._batch.takes_in(text.prompt):
+                job.intake = Intake(text, self.prefixes)
+                job.cached = job.intake.cached
         self.counts.prompt_tokens += len(text.prompt)
         self.counts.cached_tokens += job.cached
+        return text
 
     def _first(self, job: Job, intake: Intake, token: int, free: list[int]) -> None:
         """Go on with a prompt's first token, at a place in the batch."""
         text, place = intake.text, self.prefixes.place_for(intake.text.prompt, free, job.adapter)
         piece = self._said(job, text.take(token))
         self._running[place] = job
+        self._batch.put(place, text)
         if text.ended is None:
-            session, generator = self.model.session, text.generator
-            settle(session, generator.single, self._batch.entry, place, generator.position)
-            self._batch.places[place] = text
             self.prefixes.holds(place, text.prompt if intake.clean else (), job.adapter)
         self._tell(place, piece)
 
@@ -239,32 +256,17 @@ class Scheduler:
         self.counts.step_seconds += time.monotonic() - started
 
     def _draft(self) -> None:
-        """Have a text that runs by itself go on by drafts, on the states for one sequence, until another comes.
-
-        Only of greedy texts whose near ties are decided: of those every way of running gives the same tokens.
-        """
+        """Have a text that runs by itself go on by drafts, until another comes."""
         if len(self._running) != 1 or self._wanted():
             return
-        (place, job), session = next(iter(self._running.items())), self.model.session
-        text, batch = job.text, self._batch.entry
-        assert text is not None and text.generator.near_ties is not None
-        generator, ties, decided = text.generator, text.generator.near_ties, text.generator.near_ties.decided
-        if generator.drafts is None or not ties.watches or generator.position + 1 >= generator.limit:
-            return
-        unsettle(session, generator.single, batch, place, generator.position)
-        session.holder, self._until = generator, time.monotonic() + SECONDS_TOGETHER
-        while text.ended is None and not self._wanted() and not job.cancelled:
-            if (room := generator.limit - generator.position) < 2:
-                break
-            for token in generator.checked(min(room, text.room)):
-                self._tell(place, self._said(job, text.take(token)))
-                if text.ended is not None:
-                    break
-            self.counts.steps += 1
-        if ties.decided > decided:
+        [(place, job)] = self._running.items()
+        ties = job.text and job.text.generator.near_ties
+        decided, self._until = ties and ties.decided, time.monotonic() + SECONDS_TOGETHER
+        for pieces in self._batch.drafted(place, lambda: self._wanted() or job.cancelled):
+            for piece in pieces:
+                self._tell(place, self._said(job, piece))
+        if ties and ties.decided != decided:
             self.prefixes.holds(place, ())
-        if text.ended is None:
-            settle(session, generator.single, batch, place, generator.position)
 
     def _take_in_again(self) -> None:
         """Have texts that reached where they cannot go on as they are taken in anew."""
@@ -274,9 +276,7 @@ class Scheduler:
             if text.generator.position >= text.generator.limit:
                 piece = self._said(job, text.take(text.generator.decode()))
                 self.prefixes.holds(place, ())
-                if text.ended is None:
-                    generator = text.generator
-                    settle(generator.session, generator.single, self._batch.entry, place, generator.position)
+                self._batch.put(place, text)
                 self._tell(place, piece)
 
     def _fail(self, error: Exception) -> None:

@@ -159,6 +159,7 @@ def check_promise(
     random: np.random.Generator,
     count: int,
     adapters: int = 0,
+    places: int = PLACES,
 ) -> Scheduler:
     """Random requests, in groups, the last ones by themselves; and each of them alone: the same, to the last bit, and
     of one that was cancelled what had been said.
@@ -166,7 +167,7 @@ def check_promise(
     alone: the model that has them alone.
     """
     requests = random_requests(random, count, model, adapters)
-    scheduler, single = Scheduler(model, PLACES, len(requests)), Scheduler(alone, PLACES, 1)
+    scheduler, single = Scheduler(model, places, len(requests)), Scheduler(alone, places, 1)
     rest, groups = requests, list[Heard]()
     try:
         while rest:

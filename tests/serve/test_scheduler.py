@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,9 +31,11 @@ from serve.promise import (
 
 import lispgpt
 from lispgpt.runtime import batch, near_ties
-from lispgpt.runtime.decoding import DRAWN
+from lispgpt.runtime.decoding import DRAWN, GROUPS, SHORT_PROMPT
+from lispgpt.runtime.places import Places
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
+from lispgpt.runtime.text import Text
 from lispgpt.serve.jobs import Job
 from lispgpt.serve.scheduler import Busy, Scheduler
 
@@ -81,6 +83,23 @@ def test_tokens_are_those_of_the_request_alone(small: Small) -> None:
     used = [each for each in drafts if each.checked]
     assert used and 0 < sum(each.accepted for each in used) < sum(each.checked for each in used)
     assert small.model.text([1], small.model.options(greedy=True)).generator.near_ties.decided > 10
+
+
+def test_tokens_of_short_prompts_that_are_taken_in_together_are_those_alone(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on devices where reading the weights takes longer than some rows: by one run for some of the places."""
+    together, take_in = list[int](), Places.take_in
+
+    def noted(self: Places, places: Sequence[int], texts: Sequence[Text]) -> None:
+        together.append(len(texts))
+        take_in(self, places, texts)
+
+    monkeypatch.setattr(Places, "take_in", noted)
+    for model in (small.model, small.alone):
+        monkeypatch.setattr(model.session.device, "weight_rows", SHORT_PROMPT)
+    check_promise(small.model, small.alone, seeded.rng(), 40, small.adapters, 2 * GROUPS)
+    assert set(together) == {1, 2}
 
 
 @contextmanager
