@@ -150,6 +150,10 @@ PROGRAMS: dict[str, tuple[Size, Size]] = {
         Size({}, {"x": (5, 4), "wanted": (5, 4)}),
         Size({"inputs": 64, "width": 256, "steps": 16}, {"x": (128, 64), "wanted": (128, 64)}),
     ),
+    "fused": (
+        Size({"classes": 40}, {"x": (7, 6), "labels": text(40, 7)}),
+        Size({"inputs": 256, "classes": 4096}, {"x": (256, 256), "labels": text(4096, 256)}),
+    ),
     "mixture": (
         Size({}, {"x": (12, 6), "labels": text(5, 12)}),
         Size(

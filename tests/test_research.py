@@ -39,6 +39,61 @@ def test_losses_and_gradients_are_pytorchs(name: str, quick: bool, target: str =
             assert off <= 2e-3 * max(length, 1e-4), f"{key}: off by {off} of {length}"
 
 
+def with_weights(name: str, entry: str, given: dict[str, Any], **settings: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """A program's results on weights of its own, and these in float64."""
+    with lispgpt.load(path_of(name), weights={}, settings=settings, quick=True, cache=None) as model:
+        shapes = {key: tuple(facts["shape"]) for key, facts in model.artifact.weights.items()}
+        weights = drawn_weights(name, shapes)
+        model.set({key: 2 * value for key, value in weights.items()})
+        return model.run(entry, **given), {key: 2 * value.astype(np.float64) for key, value in weights.items()}
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def test_beams_are_the_most_probable_texts() -> None:
+    """Beside lists of texts in numpy, each with its chance and its state."""
+    beams, steps, firsts = 3, 6, np.array([1, 2, 3], np.int32)
+    found, w = with_weights("beam", "search", {"first-word": firsts}, beams=beams, steps=steps)
+    for first, texts, chances in zip(firsts, found["texts"], found["chances"], strict=True):
+        kept = [(0.0, [first], np.zeros(len(w["h-w"])))]
+        for step in range(steps):
+            longer = []
+            for chance, text, h in kept:
+                h = np.tanh(w["table"][text[-1]] + w["h-w"] @ h)
+                over = step > 0 and text[-1] == 0
+                logs = log_softmax(w["head-w"] @ h)
+                longer += [
+                    (chance + (0.0 if over else logs[v]), [*text, v], h) for v in ([0] if over else range(len(logs)))
+                ]
+            kept = sorted(longer, key=lambda one: -one[0])[:beams]
+        assert [list(text) for text in texts] == [text for _, text, _ in kept]
+        assert chances == pytest.approx([chance for chance, _, _ in kept], rel=1e-5)
+
+
+def test_guidance_leads_away_from_no_class() -> None:
+    steps, strength, rng = 8, 1.5, np.random.default_rng(3)
+    noise, classes = rng.standard_normal((5, 2)).astype(np.float32), rng.integers(0, 4, 5).astype(np.int32)
+    found, w = with_weights("guidance", "sample", {"noise": noise, "class": classes}, steps=steps)
+
+    def silu(x: np.ndarray) -> np.ndarray:
+        return x * (0.5 + 0.5 * np.tanh(x / 2))
+
+    def noise_of(x: np.ndarray, t: float, kind: np.ndarray) -> np.ndarray:
+        h = silu(x @ w["in-w"].T + w["time-w"] @ np.sin(t * np.arange(1, 9)) + w["class-w"][kind])
+        return silu(h @ w["mid-w"].T + w["mid-b"]) @ w["out-w"].T
+
+    x = noise.astype(np.float64)
+    for step in range(steps):
+        t, after = 1.5 / steps * (steps - step), 1.5 / steps * (steps - step - 1)
+        asked, none = noise_of(x, t, classes), noise_of(x, t, np.full(5, 4))
+        said = asked + strength * (asked - none)
+        x = np.cos(after) * (x - np.sin(t) * said) / np.cos(t) + np.sin(after) * said
+    assert np.abs(found["points"] - x).max() <= 2e-4 * np.abs(x).max()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "lstm", "resnet"])
 def test_code_that_is_made_quickly_for_a_gpu_has_the_same_results(name: str) -> None:

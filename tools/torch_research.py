@@ -306,6 +306,10 @@ def whisper(w: W, i: W, sizes: dict[str, int]) -> Tensor:
     return F.cross_entropy(called("whisper", made, sizes, **given).flatten(0, 1), i["targets"].flatten())
 
 
+def fused(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    return F.cross_entropy(F.linear(i["x"], w["head-w"]), i["labels"])
+
+
 LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
     each.__name__: each
     for each in (
@@ -324,6 +328,7 @@ LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
         ssd,
         solver,
         mixture,
+        fused,
     )
 }
 
