@@ -84,3 +84,35 @@ def test_rows_that_blocks_beside_each_other_read_thrice_are_kept(
     wanted = scale[:, None] * powers / powers.sum(1, keepdims=True)
     np.testing.assert_allclose(found["share"].reshape(rows, columns)[:, :real], wanted, rtol=1e-2, atol=1e-6)
     np.testing.assert_allclose(found["total"].view(np.float32).reshape(-1), powers.sum(1), rtol=1e-4)
+
+
+LONG_PRODUCT = """
+(require nn)
+(weights (w [{columns} {inner}] bf16))
+(entry f [(g [1 {inner}] f32) (u [1 {inner}] f32)] {{:y (linear (* (silu g) u) w)}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "inner", "columns", "threads"),
+    [("cuda:sm_80", 17408, 5, 512), ("rocm:gfx1151", 18944, 3, 512), ("rocm:gfx942", 17408, 6, 512)],
+)
+def test_a_product_whose_computed_row_is_too_long_for_shared_memory(
+    target: str, inner: int, columns: int, threads: int, tmp_path: Path
+) -> None:
+    """Subgroups that share a row's k compute what they multiply, and threads enough hold all of it."""
+    text = LONG_PRODUCT.format(inner=inner, columns=columns)
+    artifact = compile_text(text, tmp_path, target=target)
+    (kernel,) = artifact.kernels.values()
+    assert kernel["block"] == [threads, 1, 1] and kernel["shared_bytes"] == 0
+    weights, entry = random_weights(artifact), artifact.plan.entries[0]
+    given = {"w": weights.view("w"), **{n: seeded.rng().normal(0, 1, (1, inner)).astype(np.float32) for n in "gu"}}
+    if target.startswith("cuda"):
+        found = entries.run_all(artifact, entry, given)["y"]
+    else:
+        emulation = Emulation(artifact, given)
+        emulation.run(entry)
+        found = emulation.buffers[entry.results["y"]]
+    g, u = given["g"].astype(np.float64), given["u"].astype(np.float64)
+    wanted = (g / (1 + np.exp(-g)) * u) @ weights.exact()["w"].T
+    np.testing.assert_allclose(found.view(np.float32).reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-3)

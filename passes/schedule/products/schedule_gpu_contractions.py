@@ -38,6 +38,9 @@ from lispgpt.passes.targets import Gpu
 MOST_CHUNKS = 8
 """Vectors of one row of w in a lane's registers, beyond which another schedule goes through rows in a loop."""
 
+MOST_THREADS = 512
+"""Of a block, whose subgroups share out rows that are longer than that."""
+
 HALF = 2
 """Bytes of a number for which a lane's vector of weights in blocks is as long as one of 16-bit numbers."""
 
@@ -96,9 +99,11 @@ class _RowProduct:
         self.split = 1
         while -(-vectors // self.split) > options.chunks and self.split < options.subgroups:
             self.split *= 2
+        while -(-vectors // self.split) > MOST_CHUNKS and 2 * self.split * target.subgroup <= MOST_THREADS:
+            self.split *= 2
         self.chunks = -(-vectors // self.split)
         self.unroll = min(options.rows_each, self.outer)
-        self.groups = min(options.subgroups // self.split, -(-self.outer // self.unroll))
+        self.groups = max(1, min(options.subgroups // self.split, -(-self.outer // self.unroll)))
         self.threads = self.groups * self.split * target.subgroup
         whole_grid = -(-self.outer // (self.groups * self.unroll))
         most = target.cores * options.blocks_per_core
@@ -106,6 +111,8 @@ class _RowProduct:
         self.turns = 2 if self.loops else 1
         self.grid = most if self.loops else whole_grid
         self.staged = self.left.is_computed()
+        if self.groups == 1 and not self.staging_fits():
+            self.staged = False  # nor is anything of it needed twice
         self.outputs = outputs_of(kernel)
         if self.chunks > MOST_CHUNKS or not self.staging_fits():
             raise Refused("rows of a product are too long for a lane's registers or for shared memory")
