@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -20,10 +20,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Library:
-    """own: schedules of the user's, which come first.  common: those that come with the compiler."""
+    """own: schedules of the user's, which come first.  common: those that come with the compiler.  tuned: by kernels'
+    identities, the names of those that were measured to be fastest."""
 
     own: tuple[Schedule, ...] = ()
     common: tuple[Schedule, ...] = ()
+    tuned: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_SCHEDULES = Library()

@@ -95,7 +95,7 @@ def predict(
         return
     of_it = all(launch.kernel in artifact.kernels for launch in entry.launches)
     if artifact.target.startswith("rocm:") and entry.sizes.get("positions") == 1 and missing() is None and of_it:
-        emulated = _Emulated(artifact, entry, inputs)
+        emulated = Emulated(artifact, entry, inputs)
         for launch in entry.launches:
             count = emulated.count(launch)
             times = counted_seconds(count, *known)
@@ -123,7 +123,7 @@ def counted_seconds(count: Count, rates: Rates, cores: int) -> dict[str, float]:
     }
 
 
-class _Emulated:
+class Emulated:
     """An entry with random weights on the emulator."""
 
     def __init__(self, artifact: Artifact, entry: Entry, inputs: Mapping[str, np.ndarray]) -> None:

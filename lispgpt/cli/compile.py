@@ -19,6 +19,7 @@ from lispgpt.compiler.driver import Observer, Request, compile_program, emit, ev
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.compiler.trust import remember
+from lispgpt.compiler.tuning import tuned
 from lispgpt.ir.mlir import new_context, without_op_classes
 from lispgpt.programs import launch
 
@@ -46,7 +47,8 @@ def compile_(
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     without_op_classes()
     request = requested(find_given(program, options["checkpoint"]), options)
-    request = replace(request, devices=devices, shares_states=shard_optimizer)
+    kept = cache_folder(click.get_current_context().obj["environment"])
+    request = tuned(replace(request, devices=devices, shares_states=shard_optimizer), kept)
     observer = observer_of(options, echo)
     if stage != "artifact":
         text = emit(request, stage, observer)
@@ -65,7 +67,7 @@ def compile_(
         artifact = compile_program(evaluated, request, observer)
     path = output or Path(request.program.stem + ".lgpt")
     artifact.save(path)
-    remember(cache_folder(click.get_current_context().obj["environment"]), artifact)
+    remember(kept, artifact)
     own = f" and {sum(map(len, artifact.objects)):,} for the chip itself" if artifact.objects else ""
     launches = max((len(e.first_launches) for e in artifact.plan.entries), default=0)
     say(

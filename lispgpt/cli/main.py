@@ -41,6 +41,7 @@ COMMANDS = {
     "train": ("lispgpt.cli.train", "train", "Train a model on text or tokens; resume a run."),
     "evaluate": ("lispgpt.cli.evaluate", "evaluate", "Measure a model's loss on text or tokens."),
     "bench": ("lispgpt.cli.bench", "bench", "Measure how fast a model is on a device."),
+    "tune": ("lispgpt.cli.tune", "tune", "Measure schedules of a GPU's kernels, and keep which are fastest."),
     "plot": ("lispgpt.cli.plot", "plot", "Draw the curves of runs."),
     "check": ("lispgpt.cli.check", "check_", "Compare a model on a device with the CPU, kernel by kernel."),
     "tokenizer": ("lispgpt.cli.tokenizer", "tokenizer", "Make vocabularies, encode texts, decode tokens."),

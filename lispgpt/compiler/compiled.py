@@ -19,13 +19,14 @@ from lispgpt.base.host import cpu_signature
 from lispgpt.base.reading import noting
 from lispgpt.compiler.cache import Cache, cache_key
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.compiler.tuning import tuned
 from lispgpt.runtime.devices.driver import is_used
 from lispgpt.runtime.plan.artifact import Artifact
 
 
 def artifact_of(request: Request, observer: Observer | None = None, cache: Cache | None = None) -> Artifact:
     """A model program compiled; UserError for whatever is wrong with it, and for a program that has a `main`."""
-    observer = observer or Observer()
+    observer, request = observer or Observer(), _tuned(request, cache)
     if forks_well() or observer.watches:
         found = run_or_compile(request, observer, cache, None)
     else:
@@ -47,6 +48,10 @@ def _kept(request: Request, observer: Observer, cache: Cache | None) -> Artifact
         return None
     found = (cache.find(_key(wide)) for wide in request.wider())
     return next((artifact for artifact in found if artifact is not None), None)
+
+
+def _tuned(request: Request, cache: Cache | None) -> Request:
+    return tuned(request, None if cache is None else cache.folder)
 
 
 def _key(request: Request) -> str:
@@ -145,7 +150,7 @@ def declared(request: Request, trial: bool = False) -> Declared:
 def checked(request: Request, cache: Cache | None) -> Declared | None:
     """What a model program says of itself; UserError where it is wrong.  None where all that its generation needs was
     compiled before."""
-    if _kept(replace(request, unsized=True), Observer(), cache) is not None:
+    if _kept(replace(_tuned(request, cache), unsized=True), Observer(), cache) is not None:
         return None
     return declared(request, trial=True)
 
@@ -181,6 +186,7 @@ def run_or_compile(
     emulated: whether there is but an emulated GPU, which runs models alone.  of_models: an option that was given and
     that such programs have no use for.
     """
+    request = _tuned(request, cache)
     found = _kept(request, observer, cache)
     if found is not None:
         return found

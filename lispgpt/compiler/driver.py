@@ -190,7 +190,7 @@ def artifact_from(program: Program, request: Request, pipeline: Pipeline, observ
 
 def _runner(program: Program, request: Request, observer: Observer) -> Runner:
     """What runs passes on a program, and shows of them what its observer wants to see."""
-    return runner_for(find_target(request.target), request.schedules, program.schedules, observer)
+    return runner_for(find_target(request.target), request.schedules, program.schedules, observer, request.tuned)
 
 
 def _declaration(weight: TensorDecl) -> dict[str, Any]:

@@ -108,6 +108,8 @@ def _offers(facts: Mapping[str, Any]) -> str:
     own = any("own" in offer for offer in takes)
     taken = None if own else facts.get("chosen", written)
     said = [_offer(offer, taken) for offer in offers]
+    if "tuned" in facts:
+        said.append("chosen by times that lispgpt tune measured")
     if not own and "chosen" not in facts and takes:
         said.append("no launch of this chip has been timed, so that the first in the pipeline's order takes it")
     return "; ".join(said)

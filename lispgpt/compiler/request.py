@@ -39,6 +39,8 @@ class Request:
     weights and states too, so that rounding hides nothing.  checks_gradients: whether entries say what they
     differentiate, see `lispgpt.language.model.gradient_checks`.
     quick: whether code is made quickly, and need not be fast.
+    tuned: names of schedules by the identities of kernels that they were measured to be fastest for, see
+    `lispgpt.compiler.tuning`.
     more: forms that are evaluated behind the program's, such as those that declare adapters.
     """
 
@@ -65,6 +67,7 @@ class Request:
     checks_gradients: bool = False
     schedules: Sequence[Path] = ()
     quick: bool = False
+    tuned: Mapping[str, str] = field(default_factory=dict)
     more: str = ""
 
     def wider(self) -> list[Request]:

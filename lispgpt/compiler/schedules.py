@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,11 +38,15 @@ CHOOSES, COMPARES = "choose-tiles", "choose"
 
 
 def runner_for(
-    target: Target, files: Sequence[Path] = (), own: Sequence[ScheduleForm] = (), observer: Observer | None = None
+    target: Target,
+    files: Sequence[Path] = (),
+    own: Sequence[ScheduleForm] = (),
+    observer: Observer | None = None,
+    tuned: Mapping[str, str] | None = None,
 ) -> Runner:
     """What runs pipelines with the schedules that their passes may want: the library's where a pass uses any, those of
-    the files, and ahead of them the model's own."""
-    return Runner(target, observer or Observer(), library=partial(_library, target, files, own))
+    the files, and ahead of them the model's own.  tuned: see `Library`."""
+    return Runner(target, observer or Observer(), library=partial(_library, target, files, own, tuned or {}))
 
 
 def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
@@ -54,7 +58,9 @@ def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
         )
 
 
-def _library(target: Target, files: Sequence[Path], own: Sequence[ScheduleForm], pipeline: Pipeline) -> Library:
+def _library(
+    target: Target, files: Sequence[Path], own: Sequence[ScheduleForm], tuned: Mapping[str, str], pipeline: Pipeline
+) -> Library:
     """Needs an active ir.Context."""
     calls = [call for call in pipeline.calls if call.name in (CHOOSES, COMPARES)]
     if not calls:
@@ -67,7 +73,7 @@ def _library(target: Target, files: Sequence[Path], own: Sequence[ScheduleForm],
         if not found:
             raise UserError(f"{path} has no (schedule …)")
         mine += found
-    return Library(tuple(mine), tuple(common))
+    return Library(tuple(mine), tuple(common), tuned)
 
 
 def _read(path: Path, target: Target) -> list[Schedule]:

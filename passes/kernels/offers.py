@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import attribute, ir
+from lispgpt.ir.structure import operations
 
 OFFERS = "offers"
 """A kernel's attribute: for each schedule {schedule, own} with nanoseconds, where they are known, or refused."""
+
+IDENTITY = "identity"
+"""Of such a kernel: what it has in common with all that compute the same of operands of the same sizes and types."""
+
+TUNED = "tuned"
+"""Of such a kernel: that its schedule was chosen by measured times."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,15 @@ def note_offers(kernel: ir.Operation, offers: Sequence[Offer]) -> None:
     found = {(one.own, one.schedule): one for one in [*offers_of(kernel), *offers]}
     kept = sorted(found.values(), key=lambda one: not one.own)
     kernel.attributes[OFFERS] = ir.ArrayAttr.get([attribute(one.facts()) for one in kept])
+
+
+def note_identity(kernel: ir.Operation) -> str:
+    """Before any schedule has written to its body; the identity."""
+    body = kernel.regions[0].blocks[0]
+    text = "\n".join([*(str(a.type) for a in body.arguments), *map(str, operations(body))])
+    found = hashlib.sha256(text.encode()).hexdigest()[:16]
+    kernel.attributes[IDENTITY] = attribute(found)
+    return found
 
 
 def has_left(kernel: ir.Operation, schedule: str, own: bool) -> str:

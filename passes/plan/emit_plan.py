@@ -33,7 +33,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.ir.tensor_maps import map_facts
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.offers import OFFERS, Offer, offers_of
+from lispgpt.passes.kernels.offers import IDENTITY, OFFERS, TUNED, Offer, offers_of
 from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.model.make_weights import MAKES
@@ -131,6 +131,10 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
         facts |= {"schedule": ir.StringAttr(kernel.attributes["schedule"]).value, "refused": refusals(kernel)}
     if OFFERS in kernel.attributes:
         facts["offers"] = list(map(_offer, offers_of(kernel)))
+    if IDENTITY in kernel.attributes:
+        facts[IDENTITY] = ir.StringAttr(kernel.attributes[IDENTITY]).value
+    if TUNED in kernel.attributes:
+        facts[TUNED] = True
     if "chosen" in kernel.attributes:
         facts["chosen"] = ir.StringAttr(kernel.attributes["chosen"]).value
     if "tiles" in kernel.attributes:

@@ -8,8 +8,8 @@ Requires: what destination-passing and recognise-products ensure.
 Ensures: the order of schedules in a pipeline does not matter for these.  Where a schedule then cannot write what it
 offered, the kernel is left to those that follow.
 
-Where no launch of the chip was ever timed, which models are fitted to, none is chosen: schedules take kernels in the
-pipeline's order.
+Where `lispgpt tune` has measured a kernel's schedules, the fastest is chosen.  Elsewhere, where no launch of the chip
+was ever timed, which models are fitted to, none is: schedules take kernels in the pipeline's order.
 
 Times are models': of the bytes that blocks bring, by way of the cache that all cores share, of operations, and of what
 nothing overlaps with, at the chip's rates.  Those of warpgroups are fitted to an H200's (targets/warpgroup_tiles.py).
@@ -17,7 +17,7 @@ nothing overlaps with, at the chip's rates.  Those of warpgroups are fitted to a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.kernel import refusable
-from lispgpt.passes.kernels.offers import Offer, has_left, note_offers
+from lispgpt.passes.kernels.offers import TUNED, Offer, has_left, note_identity, note_offers
 from lispgpt.passes.kernels.products import CHOSEN, unscheduled_products
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.library import NO_SCHEDULES, Library
@@ -68,19 +68,21 @@ class Choose(Pass):
         if target.rates is None or not (self.takes or library.own):
             return
         for kernel, product in unscheduled_products(module, is_made):
-            offers = self._tiles(kernel, Builder(product, target, self.parts), library)
-            self._take(kernel, [*offers, *_others(OTHERS, kernel, product, target)], target)
+            builder = Builder(product, target, self.parts)
+            self._take(kernel, builder, library, _others(OTHERS, kernel, product, target))
         for kernel, attention in attentions(module, target):
             builder = AttentionBuilder(NO_PRODUCT, target, self.parts, attention=attention)
-            offers = self._tiles(kernel, builder, library)
-            self._take(kernel, [*offers, *_others(OF_ATTENTION, kernel, attention, target)], target)
+            self._take(kernel, builder, library, _others(OF_ATTENTION, kernel, attention, target))
 
-    def _take(self, kernel: ir.Operation, offers: list[Offer], target: Gpu) -> None:
+    def _take(self, kernel: ir.Operation, builder: Builder, library: Library, others: Iterable[Offer]) -> None:
+        measured = library.tuned.get(note_identity(kernel), "")
+        offers = [*self._tiles(kernel, builder, library), *others]
         note_offers(kernel, offers)
-        taken = [offer for offer in offers if offer.seconds is not None]
-        if taken and target.launch_seconds and self.takes:
-            best = min(taken, key=lambda offer: offer.seconds or 0.0)
-            kernel.attributes[CHOSEN] = attribute(best.schedule)
+        seconds = {offer.schedule: offer.seconds for offer in offers if offer.seconds is not None}
+        if self.takes and measured in seconds:
+            kernel.attributes[CHOSEN], kernel.attributes[TUNED] = attribute(measured), ir.UnitAttr.get()
+        elif self.takes and seconds and builder.target.launch_seconds:
+            kernel.attributes[CHOSEN] = attribute(min(seconds, key=lambda name: seconds[name]))
 
     def _tiles(self, kernel: ir.Operation, builder: Builder, library: Library) -> Iterator[Offer]:
         by_name = {schedule.name: schedule for schedule in library.common}
