@@ -33,6 +33,7 @@ from lispgpt.passes.tile.copies import (
     packed,
 )
 from lispgpt.passes.tile.cost import SPILLED, Work, seconds, unpacking, work_of
+from lispgpt.passes.tile.tasks import Task, check_steps
 from lispgpt.passes.tile.types import (
     SPREAD,
     SUBGROUP,
@@ -69,8 +70,8 @@ class Builder:
     """Writes one kernel's tile program at the insertion point.
 
     parts: BF16 numbers that an F32 one is split into.  most: the best of COPIES that it may use.  launch: what the
-    program asks for.  is_transposed: whether the product's rows stand for the kernel's columns.  packs: whether weights
-    in blocks are seen as their bytes.
+    program asks for.  own: what of the product a block has.  is_transposed: whether the product's rows stand for the
+    kernel's columns.  packs: whether weights in blocks are seen as their bytes.
     """
 
     of: ClassVar[str] = "product"
@@ -81,6 +82,7 @@ class Builder:
     parts: int
     most: str = BULK
     launch: Launch = field(default_factory=Launch)
+    own: Task = field(default_factory=Task)
     is_transposed: bool = False
     packs: bool = False
 
@@ -195,7 +197,9 @@ class Builder:
         row_tiles = -(-p.rows // rows)
         self.launch.grid = [row_tiles * p.batches, -(-p.columns // columns)]
         batch, tile = p.of_batch(b.block_id("x"), row_tiles)
-        return batch, b.mul(tile, rows), b.mul(b.block_id("y"), columns)
+        self.own.place = batch, b.mul(tile, rows), b.mul(b.block_id("y"), columns)
+        self.own.sizes, self.own.pipelines = (rows, columns), 0
+        return self.own.place
 
     def sums(self, rows: int, columns: int, parts: int, teams: tuple[int, int], unit: str) -> ir.Value:
         """Zeros in F32: [parts, rows, columns] of a team's `teams` (along rows, along columns) times parts members."""
@@ -222,6 +226,7 @@ class Builder:
     def store(self, registers: ir.Value, at: tuple[Index, Index, Index]) -> None:
         """Take these for the product's elements from (batch, row, column) on, and store what the kernel's results are
         of them; what lies past the product's end is not stored."""
+        self.own.check_stored(at, register_tile(registers).shape[-2:])
         facts = {"transposed": True} if self.is_transposed else {}
         create_op("tile.store", [registers, self.product.result, *map(b.as_value, at)], [], facts)
 
@@ -237,7 +242,12 @@ class Builder:
         finish: Callable[[ir.Value], None],
     ) -> None:
         """For each of `steps`: bring boxes(number) to shared memory, ahead by as much as `slots` allow, and carry on
-        with step(carried, tiles); carried begins as start(), and finish takes the last."""
+        with step(carried, tiles); carried begins as start(), and finish takes the last.  UserError where they do not
+        bring the product's k, rows and columns (see tasks.py)."""
+        if self.of == "product":
+            self.own.pipelines += 1
+            self.own.check_boxes(boxes(0), self.left, self.right)
+            check_steps(steps, boxes, self.product.inner)
         self.walk(
             slots,
             steps,

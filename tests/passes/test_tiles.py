@@ -205,13 +205,24 @@ def test_a_report_names_the_schedule(tmp_path: Path) -> None:
     [
         ("(tile.mma p sums a b)", "(tile.mma p a b sums)", "`tile.mma` wants a register tile here"),
         ("{:takes true}", "{:takes 3}", "`:takes` is true or false"),
-        ("{:takes true}", "{:when true}", "options are {:takes expression}"),
+        ("{:takes true}", "{:when true}", "options are :takes, with an expression"),
         ("(schedule fixed [p]", "(schedule fixed [p q]", "a schedule is"),
         ("[columns step])", "[columns 0])", r"`tile.box` wants \[rows columns\] here"),
+        ("(ceil-div (tile.inner p) step)", "1", "1 steps bring 64 of the 72 elements of k"),
+        ("column (* n step)] [columns", "column (* (+ n 1) step)] [columns", "of elements 64 to 127 and 0 to 63 of k"),
+        ("(* n step)", "(* n 72)", "no step brings elements 64 to 71 of k"),
+        (
+            "(* n step)",
+            "(* n 56)",
+            "begins at element 56 of k, and another ends at 64: what is between is summed twice",
+        ),
+        ("[batch row (*", "[batch column (*", "a box of the left operand begins at a row, and this one at the other's"),
+        ("(tile.task p [rows", "(tile.task p [(* 2 rows)", "the block's task has 64 rows, and a box 32 of them"),
+        ("sums) [batch row column]", "sums) [batch column row]", "and this one at the column for a row"),
     ],
 )
 def test_what_is_wrong_with_a_schedule_is_said_at_its_place(before: str, after: str, says: str, tmp_path: Path) -> None:
-    way, product = WAYS["one slot"], plain(40, 40, 64)
+    way, product = WAYS["one slot"], plain(40, 40, 72)
     request = way.request(product, tmp_path)
     path = request.schedules[0]
     assert before in path.read_text()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core import parameters
 from lispgpt.language.core.environment import Environment
@@ -90,7 +91,12 @@ def word(name: str, kinds: tuple[Kind, ...], does: Callable[..., Any]) -> Builti
                 evaluator.site.fail(f"`{name}` wants {kind.says} here: {show(form)}", form)
         given = [_callable(evaluator, a) if isinstance(a, Closure) else a for a in arguments]
         with evaluator.builder.insertion, evaluator.site.location(form):
-            return does(*given)
+            try:
+                return does(*given)
+            except UserError as error:
+                if error.span is not None:
+                    raise
+                evaluator.site.fail(error.message, form)
 
     return Builtin(name, run, len(kinds), len(kinds))
 
