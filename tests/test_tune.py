@@ -64,7 +64,7 @@ def test_what_was_measured_otherwise_is_ignored_and_said(
 @pytest.mark.slow
 def test_programs_without_a_choice_are_refused(request_: Request) -> None:
     with pytest.raises(UserError, match="could be by several schedules, which products and attention have on GPUs"):
-        measure(replace(request_, target="cpu"), "cpu", print)
+        measure(lambda tuned: artifact_of(replace(request_, target="cpu", tuned=tuned)), "cpu", print)
 
 
 @pytest.mark.slow

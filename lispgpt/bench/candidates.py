@@ -7,7 +7,7 @@ each is timed alone, over and over, on weights and inputs that are drawn here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,6 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.bench.prediction import GAP, Emulated, counted_seconds, rates_of
-from lispgpt.compiler.compiled import artifact_of
-from lispgpt.compiler.request import Request
-from lispgpt.compiler.tuning import Measured
 from lispgpt.execution.opening import device_for
 from lispgpt.runtime.checkpoints.initial import InitialWeights
 from lispgpt.runtime.plan.artifact import Artifact
@@ -30,17 +27,29 @@ SPLIT_OFF = "_write"
 """How the names of kernels end that do a part of the one that they are named after."""
 
 
-def measure(request: Request, target: str, tell: Callable[[str], None]) -> dict[str, tuple[str, Measured]]:
-    """By the identities of kernels that several schedules take: (its name in the artifact, what was measured).
+@dataclass(frozen=True)
+class Candidates:
+    """identity: what the kernel computes.  kernel: its name.  microseconds: by each schedule.  device: where."""
 
-    target: the user's word for where to run, which may be an emulated chip.  tell: is told of each schedule that is
-    tried.  UserError where no kernel has several.
+    identity: str
+    kernel: str
+    microseconds: Mapping[str, float]
+    device: str
+
+
+def measure(
+    compiled: Callable[[Mapping[str, str]], Artifact], target: str, tell: Callable[[str], None]
+) -> list[Candidates]:
+    """Of each kernel that several schedules take.
+
+    compiled: makes an artifact with these schedules by kernels' identities.  target: the user's word for where to run,
+    which may be an emulated chip.  tell: is told of each schedule tried.  UserError where no kernel has several.
     """
-    made = artifact_of(replace(request, tuned={}))
+    made = compiled({})
     kernels, schedules = choices(made)
     if not kernels:
         raise UserError(
-            f"no kernel of {request.program} for {made.target} could be by several schedules, which products and "
+            f"no kernel for {made.target} could be by several schedules, which products and "
             "attention have on GPUs (--target cuda, rocm, emulated:gfx1151, …)"
         )
     times: dict[str, dict[str, float]] = {identity: {} for identity in kernels}
@@ -48,7 +57,7 @@ def measure(request: Request, target: str, tell: Callable[[str], None]) -> dict[
     for schedule in dict.fromkeys(name for names in schedules.values() for name in names):
         wanted = {identity: schedule for identity, names in schedules.items() if schedule in names}
         tell(f"{schedule}: {len(wanted)} kernels")
-        artifact = artifact_of(replace(request, tuned=wanted))
+        artifact = compiled(wanted)
         device, found = _times(artifact, target)
         for kernel, facts in artifact.kernels.items():
             identity = facts.get("identity", "")
@@ -58,7 +67,7 @@ def measure(request: Request, target: str, tell: Callable[[str], None]) -> dict[
                 and facts.get("chosen") == facts.get("tiles", schedule) == schedule
             ):
                 times[identity][schedule] = round(found[kernel] + found.get(kernel + SPLIT_OFF, 0.0), 3)
-    return {identity: (kernels[identity], Measured(known, device)) for identity, known in times.items() if known}
+    return [Candidates(identity, kernels[identity], known, device) for identity, known in times.items() if known]
 
 
 def choices(artifact: Artifact) -> tuple[dict[str, str], dict[str, list[str]]]:

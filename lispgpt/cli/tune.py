@@ -10,10 +10,11 @@ import click
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.folders import cache_folder
-from lispgpt.bench.candidates import measure
+from lispgpt.bench.candidates import Candidates, measure
 from lispgpt.cli.options import PATH, QUICK, all_of, guarded, program_options
 from lispgpt.cli.requested import requested
 from lispgpt.cli.terminal import echo, say
+from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.tuning import Measured, keep_tuning
@@ -41,15 +42,16 @@ def tune(ctx: click.Context, program: Path, **options: Any) -> int:
     if given.artifact is not None:
         raise UserError(f"{program} is compiled: its schedules were chosen then; give its program")
     request = requested(given, {**options, "target": running_target(target), "quick": False})
-    found = measure(replace(request, entries=options["entries"] or None), target, say)
-    for kernel, measured in found.values():
-        echo(_line(kernel, measured))
-    kept = {identity: measured for identity, (_, measured) in found.items()}
+    request = replace(request, entries=options["entries"] or None)
+    found = measure(lambda schedules: artifact_of(replace(request, tuned=schedules)), target, say)
+    for candidates in found:
+        echo(_line(candidates))
+    kept = {one.identity: Measured(one.microseconds, one.device) for one in found}
     say(f"kept in {keep_tuning(cache_folder(ctx.obj['environment']), request.target, kept)}")
     return 0
 
 
-def _line(kernel: str, measured: Measured) -> str:
+def _line(candidates: Candidates) -> str:
     """A kernel with the microseconds of each schedule, the least first."""
-    times = sorted(measured.schedules.items(), key=lambda one: one[1])
-    return f"{kernel}: " + ", ".join(f"{name} {microseconds:.2f} us" for name, microseconds in times)
+    times = sorted(candidates.microseconds.items(), key=lambda one: one[1])
+    return f"{candidates.kernel}: " + ", ".join(f"{name} {microseconds:.2f} us" for name, microseconds in times)
