@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 PROGRAM = """(require nn) (require gradients)
@@ -28,8 +27,7 @@ LINE = re.compile(
 
 def checked(folder: Path, program: str, *options: str) -> tuple[int, str, str]:
     (folder / "p.lisp").write_text(program)
-    command = [sys.executable, "-m", "lispgpt", "check-gradients", "p.lisp", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = forked.lispgpt("check-gradients", "p.lisp", *options, cwd=folder)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -12,6 +12,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import forked
 import pytest
 import seeded
 
@@ -42,10 +43,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *options: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "m.bin", "--max-new-tokens", "3", *map(str, options)]
-    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    words = ["run", PROGRAM, "--checkpoint", "m.bin", "--max-new-tokens", 3, *options]
     environment = os.environ | {"LISPGPT_CACHE": str(folder / "cache")}
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, **given)  # type: ignore[call-overload, no-any-return]
+    return forked.lispgpt(*words, cwd=folder, env=environment, input=stdin)
 
 
 def alive_below(process: int) -> list[int]:
@@ -194,8 +194,7 @@ def test_an_artifact_from_elsewhere_wants_trust(made: Path) -> None:
     environment = os.environ | {"LISPGPT_CACHE": str(made / "mine")}
 
     def lispgpt(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [*LISPGPT, *words]
-        return subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, check=False)
+        return forked.lispgpt(*words, cwd=made, env=environment)
 
     assert lispgpt("compile", str(PROGRAM), "--checkpoint", "m.bin", "-o", "own.lgpt").returncode == 0
     generate = ["--checkpoint", "m.bin", "--prompt-tokens", "1,2", "--max-new-tokens", "2", "--greedy"]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 import lispgpt
@@ -42,9 +43,7 @@ def command(folder: Path, cache: str) -> Lispgpt:
     given = {"LISPGPT_CACHE": str(folder / cache), "LISPGPT_TRUSTED_KEYS": str(folder / "trusted")}
 
     def lispgpt(*words: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-m", "lispgpt", *words]
-        environment = os.environ | given
-        return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return forked.lispgpt(*words, cwd=folder, env=os.environ | given)
 
     return lispgpt
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import seeded
 from emulated_amd.test_generation import PROGRAM, VOCAB, make_checkpoint
@@ -30,8 +29,7 @@ def test_a_batch_has_the_tokens_of_its_texts(tmp_path: Path) -> None:
 
 
 def lispgpt(folder: Path, *words: str) -> list[dict]:
-    command = [sys.executable, "-m", "lispgpt", "run", str(PROGRAM), "--format", "json", *words]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    ran = forked.lispgpt("run", PROGRAM, "--format", "json", *words, cwd=folder)
     assert ran.returncode == 0, ran.stderr[-3000:]
     found: list[dict] = json.loads(ran.stdout.splitlines()[-1])["sequences"]
     return found

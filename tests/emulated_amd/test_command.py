@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 import seeded
 from emulated_amd.test_generation import PROGRAM, VOCAB, make_checkpoint
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.drawn
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lispgpt", "run", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return forked.lispgpt("run", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 
@@ -78,8 +77,7 @@ def filled(rows: int, columns: int, a: int, b: int) -> np.ndarray:
 
 def lispgpt(command: str, text: str, folder: Path, *options: str) -> str:
     (folder / "program.lisp").write_text(text)
-    words = [sys.executable, "-m", "lispgpt", command, "program.lisp", *options]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=folder)
+    done = forked.lispgpt(command, "program.lisp", *options, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

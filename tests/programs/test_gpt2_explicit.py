@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def lispgpt(*arguments: str | Path) -> str:
-    command = [sys.executable, "-m", "lispgpt", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = forked.lispgpt(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -47,8 +45,7 @@ def test_tokens_equal_the_model_tiers(tmp_path: Path, dtype: str) -> None:
 def test_a_wrong_checkpoint_is_refused(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.bin"
     wrong.write_bytes(b"\0" * 2048)
-    command = [sys.executable, "-m", "lispgpt", "run", str(EXAMPLES / "gpt2_explicit.lisp"), *[str(wrong)] * 2, "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = forked.lispgpt("run", EXAMPLES / "gpt2_explicit.lisp", wrong, wrong, 1)
     assert done.returncode == 1
     assert "the second argument is not a tokenizer of llm.c's" in done.stdout
 

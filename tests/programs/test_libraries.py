@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 PROGRAM = """(require-dialect arith)
@@ -23,8 +23,7 @@ PROGRAM = """(require-dialect arith)
 
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / "program.lisp").write_text(PROGRAM)
-    command = [sys.executable, "-m", "lispgpt", "run", str(folder / "program.lisp")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return forked.lispgpt("run", folder / "program.lisp")
 
 
 def test_functions_of_libraries_are_called(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 HEAD = "(require-dialect arith func llvm memref scf linalg gpu)\n"
@@ -62,8 +63,7 @@ REGISTERED = """(compilation (target TARGET
 def lispgpt(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = folder / "program.lisp"
     path.write_text(HEAD + text)
-    command = [sys.executable, "-m", "lispgpt", arguments[0], str(path), *arguments[1:]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
+    return forked.lispgpt(arguments[0], path, *arguments[1:], cwd=folder)
 
 
 def output(folder: Path, text: str) -> str:

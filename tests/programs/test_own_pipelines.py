@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 pytestmark = pytest.mark.drawn
@@ -48,8 +48,7 @@ FORMS = {
 def lispgpt(tmp_path: Path, form: str, *arguments: str, math: str = "math.log") -> subprocess.CompletedProcess[str]:
     path = tmp_path / "program.lisp"
     path.write_text(f"(require-dialect arith gpu memref math)\n{form}\n{KERNEL.replace('MATH', math)}")
-    command = [sys.executable, "-m", "lispgpt", arguments[0], str(path), *arguments[1:]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return forked.lispgpt(arguments[0], path, *arguments[1:])
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
 
+import forked
 import numpy as np
 import pytest
 from rich.console import Console
@@ -35,19 +36,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(place: Path, *words: object, stdin: int | None = None) -> subprocess.Popen[str]:
+def start(place: Path, *words: object) -> subprocess.Popen[str]:
     environment = os.environ | {"LISPGPT_CACHE": str(place / "cache"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "lispgpt", *map(str, words)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=place, env=environment, stdin=stdin, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(command, cwd=place, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def call(place: Path, *words: object, code: int = 0, given: str | None = None) -> tuple[str, str]:
     """What a command prints to standard output and standard error; given: what it reads from standard input."""
-    process = start(place, *words, stdin=None if given is None else subprocess.PIPE)
-    out, err = process.communicate(given)
-    assert process.returncode == code, err
-    return out, err
+    done = forked.lispgpt(*words, cwd=place, env=os.environ | {"LISPGPT_CACHE": str(place / "cache")}, input=given)
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr
 
 
 def test_train_evaluate_and_generate(place: Path) -> None:
