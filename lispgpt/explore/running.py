@@ -110,7 +110,7 @@ def sentence(
         raise UserError("--prompt is for programs that generate, with their --checkpoint")
     name = artifact.generate["entry"]
     tokens = tokens_of(prompt, tokenizer, artifact.config.get("vocab"))[:LONGEST]
-    inputs = list(artifact.plan.entries[0].inputs)[:2]
+    inputs = next(list(entry.inputs)[:2] for entry in artifact.plan.entries if "positions" in entry.sizes)
     given = dict(zip(inputs, ([tokens], [list(range(len(tokens)))]), strict=True))
     request = _one_by_one(recording.request, name, {key: (1, len(tokens)) for key in given})
     kernels = _Kernels(recording.places, len(tokens))
@@ -127,7 +127,7 @@ def sentence(
 
 
 def _one_by_one(request: Request, entry: str, shapes: Mapping[str, Sequence[int]]) -> Request:
-    alone = replace(request, target="cpu", pipeline=None, schedules=(), batch=1, sizes=(), each_op=True)
+    alone = replace(request, target="cpu", pipeline=None, schedules=(), batch=1, sizes=(), arrays={}, each_op=True)
     return replace(alone, entries=(entry,), inputs={entry: shapes})
 
 

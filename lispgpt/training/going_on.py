@@ -92,10 +92,7 @@ class Run:
 
         say: is told what is amiss.  UserError where the run cannot be gone on with.
         """
-        facts = folder.facts()
-        if facts.get("version") != VERSION:
-            raise UserError(f"{folder.path} was begun by another lispgpt, and cannot be gone on with")
-        FACTS.check(folder.path / RUN, facts)
+        facts = described(folder)
         if facts["tokenizer"] is not None and not (folder.path / facts["tokenizer"]).is_file():
             raise UserError(f"{folder.path} is damaged: its tokenizer, {facts['tokenizer']}, is missing")
         options = changed(Options.from_json(facts["options"]), changes)
@@ -127,11 +124,10 @@ class Run:
             watcher.note(said_of(missing, [self.facts["checkpoint"], *self.facts.get("more_checkpoints", ())]))
         watcher.note(f"compiling {self.request.program} for {self.request.target}")
         names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
-        sizes = {"batch": options.batch, "length": options.length}
         shapes = _shapes(self.training, options.batch)
         with self._model(self._beginning(), None) as model:
             shared = (devices, self.machine.shares_states)
-            return model.compiled(names, sizes, options.sample_every > 0, *shared, arrays=shapes)
+            return model.compiled(names, options.sizes, options.sample_every > 0, *shared, arrays=shapes)
 
     def go(
         self,
@@ -269,6 +265,27 @@ def _named(session: Session, devices: int) -> str:
     """The devices, for people."""
     engine = "" if session.engine is None else f", together by {session.engine.name}"
     return f"{devices} of " * (devices > 1) + session.device.name + engine
+
+
+def asked_by_steps(path: Path) -> dict[str, Any]:
+    """What the steps of the run in a folder want of a `Request` for its program: entries, for which shapes, how
+    precise, for which target; UserError where that cannot be found out."""
+    facts = described(RunFolder(path, leads=False))
+    options = Options.from_json(facts["options"])
+    training, validation = _sources(facts["data"], path, options)
+    shapes, evaluated = _shapes(training, options.batch), options.eval_every and validation is not None
+    sizes: dict[str, Any] = {"sizes": [options.sizes]} if shapes is None else {"arrays": shapes}
+    entries = (*entries_of_steps(options.accumulate), *([EVALUATE] if evaluated else []))
+    return {"target": facts["target"], "precision": facts.get("precision", EXACT), "entries": entries, **sizes}
+
+
+def described(folder: RunFolder) -> dict[str, Any]:
+    """What a folder says of its run; UserError where it is of another lispgpt, or no longer what was written."""
+    facts = folder.facts()
+    if facts.get("version") != VERSION:
+        raise UserError(f"{folder.path} was begun by another lispgpt, and cannot be gone on with")
+    FACTS.check(folder.path / RUN, facts)
+    return facts
 
 
 def changed(options: Options, changes: Mapping[str, Any]) -> Options:

@@ -128,8 +128,11 @@ def train(
         found = Run.read(folder, changes, machine, told.note if leads else Unwatched().note)
         if peers is not None and leads:
             peers.gather("begun", None)
-        if leads and resume and found.done >= found.options.steps:
-            told.note(f"the run has {found.done} steps already, of {found.options.steps}: --steps N for more")
+        if resume and found.done >= found.options.steps:
+            if leads:
+                told.note(f"the run has {found.done} steps already, of {found.options.steps}: --steps N for more")
+            if profile is None:
+                return Outcome(found.done, False, None, None)
         artifacts = found.compiled(told)
         if peers is not None or devices == 1:
             return found.go(artifacts, told, profile, peers)

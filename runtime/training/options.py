@@ -72,6 +72,11 @@ class Options:
         """Of a step."""
         return self.batch * self.length * self.accumulate
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The free dimensions of a step's entries, where it is trained on tokens."""
+        return {"batch": self.batch, "length": self.length}
+
     def inputs(self) -> dict[str, int | float]:
         """The numbers that entries may ask for by name, whatever the step."""
         numbers = {

@@ -69,6 +69,8 @@ def test_train_evaluate_and_generate(place: Path) -> None:
     assert abs(json.loads(out)["loss"] - loss) < 1e-3
     out, _ = call(place, "run", "tiny.lisp", "--checkpoint", "runs/first/latest", "--prompt", "the cat", "--greedy")
     assert out.startswith("the cat sat down")
+    _, err = call(place, "explore", "runs/first", "-o", "said.html", "--prompt", "the", "--target", "rocm:gfx1151")
+    assert "said.html: rocm:gfx1151, " in err
     _, err = call(place, *TRAIN, "runs/first", "--resume", code=2)
     assert "it takes no data and no settings" in err
     _, err = call(place, "train", "--run", "runs/none", code=2)

@@ -13,6 +13,7 @@ from training.tiny import PROGRAM, losses, program_file, text_file, train
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.data.shards import write_shard
 from lispgpt.runtime.tokenizers.training import train_tokenizer
+from lispgpt.runtime.training.loop import Outcome
 from lispgpt.runtime.training.snapshot import open_snapshot
 
 pytestmark = pytest.mark.drawn
@@ -145,8 +146,9 @@ def test_what_has_no_step_left_says_so(place: Path, tmp_path: Path) -> None:
     given = {"program": place / "tiny.lisp", "data": str(place / "text.txt"), "vocab_size": 300, **ENOUGH}
     _, seen = train(tmp_path / "run", place / "cache", **given)
     assert not any("already" in note for note in seen.notes)
-    _, seen = train(tmp_path / "run", place / "cache", resume=True)
-    assert "the run has 2 steps already, of 2: --steps N for more" in seen.notes
+    outcome, seen = train(tmp_path / "run", tmp_path / "no cache", resume=True)
+    assert outcome == Outcome(2, False, None, None) and not (tmp_path / "no cache").exists()
+    assert seen.notes == ["the run has 2 steps already, of 2: --steps N for more"]
 
 
 def test_a_run_whose_data_changed_or_went_is_refused(place: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from training.tiny import Seen, losses
 
 import lispgpt
 from lispgpt.runtime.training.run_folder import read_metrics
+from lispgpt.training.going_on import asked_by_steps
 
 PROGRAM = """(require nn training)
 (config wide 3)
@@ -69,6 +70,9 @@ def test_a_run_on_arrays_goes_on_as_if_nothing_had_been(place: Path, tmp_path: P
     given = {"min_lr": 0.005, "warmup": 3}
     train(place, tmp_path / "cut", program=place / "fit.lisp", data=path, steps=30, val_fraction=0.2, **STEPS, **given)
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    asked = asked_by_steps(tmp_path / "whole")
+    assert asked.pop("arrays") == {"x": (8, 3), "y": (8, 2)}
+    assert asked == {"target": "cpu", "precision": "exact", "entries": ("train", "evaluate")}
     with lispgpt.load(place / "fit.lisp", tmp_path / "whole", cache=place / "cache") as model:
         found = model.run("evaluate", x=data["x"][40:48], y=data["y"][40:48], seed=0)
         assert float(found["loss"]) == pytest.approx(whole[-1]["val_loss"], rel=1e-5)
