@@ -10,7 +10,8 @@ from typing import Any
 @dataclass(frozen=True)
 class Schedule:
     """takes: None where a kernel is one for it, else why not.  write: emits the program.  Both are given the kernel's
-    `lispgpt.passes.tile.build.Builder`.  of: what kernels it is for, "product" or "attention"."""
+    `lispgpt.passes.tile.build.Builder`.  of: what kernels it is for, "product", "attention" or
+    "rows"."""
 
     name: str
     takes: Callable[[Any], str | None]

@@ -278,8 +278,8 @@ def test_examples_of_devices_run_or_say_what_is_missing(name: str, monkeypatch: 
         opened.close()
 
 
-SHOWN = {"rocm:gfx1151": "mine", "cuda:sm_80": "ahead", "cuda:sm_90a": "ahead", "rocm:gfx942": "few-columns"}
-SHOWN |= {"rocm:gfx1201": "rows-of-sixteen", "cuda:sm_90": "by-lanes"}
+SHOWN = {"rocm:gfx1151": ["mine", "a-team-a-share"], "cuda:sm_80": ["ahead", "a-team-a-row"], "cuda:sm_90a": ["ahead"]}
+SHOWN |= {"rocm:gfx942": ["few-columns"], "rocm:gfx1201": ["rows-of-sixteen"], "cuda:sm_90": ["by-lanes"]}
 PRODUCT = "(require nn)\n(entry product [(a [128 256] bf16) (b [128 256] bf16)] (matmul-transposed a b))\n"
 OF_A_NORM = """(require nn)
 (weights (w [128 256] bf16) (g [256] f32))
@@ -294,19 +294,32 @@ ATTENTION = """(require nn)
     (contract [h s d] (softmax seen) [h s t] v [h t d])))
 """
 
+BELOW = """(require nn)
+(entry below [(x [300 20000] f32)]
+  (let [most (maximum x)] (tensor [r 300 c 20000] (- (at x r c) (at most r)))))
+"""
+GRADIENTS = """(require gradients)
+(require nn)
+(entry slopes [(x [8192 288] f32) (g [288] f32) (b [288] f32) (t [8192 288] f32)]
+  (let [loss (sum (sum (* t (layer-norm x g b 1e-5))))
+        [dx dg] (gradients loss [x g])]
+    {:dx dx :dg dg}))
+"""
+
 
 @pytest.mark.parametrize("target", SHOWN)
 def test_examples_of_schedules_are_taken_and_become_the_ops_that_are_shown(target: str, tmp_path: Path) -> None:
-    example = next(
-        said.example for said in said_in("tile.md").values() if f"(schedule {SHOWN[target]} " in said.example
-    )
-    program = {"few-columns": OF_A_NORM, "by-lanes": OF_A_NORM, "rows-of-sixteen": ATTENTION}.get(
-        SHOWN[target], PRODUCT
-    )
-    (tmp_path / "product.lisp").write_text(program + example)
+    programs = {"few-columns": OF_A_NORM, "by-lanes": OF_A_NORM, "rows-of-sixteen": ATTENTION}
+    programs |= {"a-team-a-row": BELOW, "a-team-a-share": GRADIENTS}
+    text = ""
+    for name in SHOWN[target]:
+        examples = [said.example for said in said_in("tile.md").values()]
+        text += programs.get(name, PRODUCT) + next(one for one in examples if f"(schedule {name} " in one)
+    (tmp_path / "product.lisp").write_text(text)
     shown: list[str] = []
     observer = Observer(print_after=("choose-tiles",), show=shown.append)
     emit(Request(tmp_path / "product.lisp", target), "schedule", observer)
+    assert all(f'tiles = "{name}"' in "".join(shown) for name in SHOWN[target])
     for entry in of_kind("tile"):
         if entry.name.startswith("op ") and f"--target {target} " in entry.example:
             assert f'"{entry.name.removeprefix("op ")}"' in "".join(shown), entry.name

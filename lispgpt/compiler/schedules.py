@@ -11,6 +11,7 @@ from typing import Any
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.observer import Observer
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.values import Closure
 from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
@@ -24,6 +25,7 @@ from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import AttentionBuilder
+from lispgpt.passes.tile.build_rows import RowsBuilder, RowTensor
 from lispgpt.passes.tile.copies import is_direct
 from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
@@ -127,8 +129,10 @@ def _is_multiplied(type_: ir.Type) -> bool:
     return SharedTile.of(type_) is not None or (registers is not None and registers.layout in OPERANDS)
 
 
-KERNEL = Kind(lambda v: isinstance(v, Builder), "the kernel that the schedule is given")
+KERNEL = Kind(lambda v: isinstance(v, (Builder, RowsBuilder)), "the kernel that the schedule is given")
 PRODUCT = Kind(lambda v: isinstance(v, Builder) and not isinstance(v, AttentionBuilder), "a product's kernel")
+ROWS = Kind(lambda v: isinstance(v, RowsBuilder), "a kernel of rows")
+ROW_TENSOR = Kind(lambda v: isinstance(v, RowTensor), "a result, or what else a kernel of rows has rows of")
 ATTENTION = Kind(lambda v: isinstance(v, AttentionBuilder), "an attention's kernel")
 NUMBER = Kind(_is_number, "a positive whole number that is known while compiling")
 OPERAND = Kind(lambda v: isinstance(v, Operand), "an operand, such as (tile.left kernel)")
@@ -144,6 +148,7 @@ INDEX = Kind(_is_index, "an index")
 COUNT = Kind(lambda v: v == 0 or _is_number(v), "a whole number that is known while compiling")
 REAL = Kind(lambda v: isinstance(v, (int, float)) and not isinstance(v, bool), "a number that is known while compiling")
 TWO = Kind(_all(2, _is_index), "[batch row]")
+COLUMNS = Kind(lambda v: isinstance(v, tuple) and all(map(_is_index, v)), "a list of columns")
 ELEMENTS = Kind(lambda v: isinstance(v, tuple) and any(map(REGISTERS.holds, v)), "a list with a register tile")
 FUNCTION_NAME = Kind(lambda v: v in FUNCTIONS, f"one of {' '.join(FUNCTIONS)}")
 UNIT = Kind(lambda v: v in (SUBGROUP, WARPGROUP), f'"{SUBGROUP}" or "{WARPGROUP}"')
@@ -238,5 +243,35 @@ _ATTENTION: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "store-rows": ((ATTENTION, REGISTERS, TWO), lambda a, *how: a.store_rows(*how)),
     "walk": ((KERNEL, COUNT, INDEX, *[FUNCTION] * 4), lambda kernel, *how: kernel.walk(*how)),
 }
-WORDS = {f"tile.{name}": word(f"tile.{name}", kinds, does) for name, (kinds, does) in {**_WORDS, **_ATTENTION}.items()}
+_ROWS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
+    "row-count": ((ROWS,), lambda r: r.rows.count),
+    "longest-row": ((ROWS,), lambda r: r.rows.longest),
+    "narrowest": ((ROWS,), lambda r: r.rows.narrowest),
+    "widest": ((ROWS,), lambda r: r.rows.widest),
+    "row-reduces?": ((ROWS,), lambda r: r.rows.reduces),
+    "repeated": ((ROWS, NUMBER), lambda r, blocks: r.repeated(blocks)),
+    "vector": ((ROWS, NUMBER, NUMBER), lambda r, columns, size: r.vector(columns, size)),
+    "vectors": ((ROWS, ROW_TENSOR), lambda r, x: r.vectors(x)),
+    "row-results": ((ROWS,), lambda r: tuple(r.results)),
+    "row-task": ((ROWS, *[NUMBER] * 4), lambda r, *how: r.row_task(*how)),
+    "keep": ((ROWS, ROW_TENSOR, TWO), lambda r, *how: r.keep(*how)),
+    "ask": ((ROWS, ROW_TENSOR, TWO), lambda r, x, at: r.ask(x, at, early=False)),
+    "ask-early": ((ROWS, ROW_TENSOR, TWO), lambda r, x, at: r.ask(x, at, early=True)),
+    "over-row": ((ROWS, ROW_TENSOR, TWO, COUNT, FUNCTION), lambda r, *how: r.over_row(*how)),
+    "numbers": ((ROWS, ROW_TENSOR, TWO, COLUMNS), lambda r, *how: r.numbers(*how)),
+    "store-numbers": ((ROWS, ELEMENTS, ROW_TENSOR, TWO, COLUMNS), lambda r, *how: r.store(*how)),
+    "shares": ((ROWS,), lambda r: r.rows.sums[0].shares if r.rows.sums else 0),
+    "share-rows": ((ROWS,), lambda r: r.rows.sums[0].each),
+    "share-task": ((ROWS, *[NUMBER] * 2), lambda r, *how: r.share_task(*how)),
+    "same-rows": ((ROWS,), lambda r: tuple(r.constants)),
+    "summed": ((ROWS,), lambda r: tuple(r.summed)),
+    "sum-rows": ((ROWS, NUMBER, NUMBER, FUNCTION), lambda r, *how: r.turns(*how)),
+    "add-rows": ((ROWS, ELEMENTS, TWO), lambda r, *how: r.added(*how)),
+    "barrier": ((ROWS,), lambda r: b.barrier()),
+    "store-sums": ((ROWS, ELEMENTS, TWO), lambda r, *how: r.store_sums(*how)),
+}
+WORDS = {
+    f"tile.{name}": word(f"tile.{name}", kinds, does)
+    for name, (kinds, does) in {**_WORDS, **_ATTENTION, **_ROWS}.items()
+}
 """What schedules are written with, beside the language itself; see lispgpt/passes/tile/build.py."""

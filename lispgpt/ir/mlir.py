@@ -64,6 +64,7 @@ for _dialect in [
     "shape",
     "spirv",
     "tensor",
+    "tile",
     "tosa",
     "transform",
     "ub",

@@ -34,6 +34,9 @@ ARITIES = {
     "over_members": ("rows", "result"),
     "broadcast": ("rows", "result"),
     "as_operand": ("sums", "operand"),
+    "team": ("", "number"),
+    "keep": ("view batch outer", ""),
+    "ask": ("view batch outer inner", ""),
 }
 """For each op the names of its operands and of its results."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, Protocol
@@ -129,6 +130,14 @@ class Team:
 
     def chunk_count(self, extent: int, width: int) -> int:
         return -(-extent // (self.size * width))
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Within it, vectors that were not known before are known only inside (a loop's body)."""
+        known = dict(self._chunks)
+        yield
+        self._chunks.clear()
+        self._chunks.update(known)
 
     def chunk(self, number: Index, extent: int, width: int) -> Chunk:
         """The thread's `number`-th vector of `width` elements of a row; known numbers get the same values again."""

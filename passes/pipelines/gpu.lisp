@@ -28,11 +28,10 @@
     (pass lower-tiles)
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)
-    (pass schedule-gpu-rows)
     (pass choose)                     ; of all schedules of products that which should take least time
     (pass choose-tiles {:use "direct skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
-    (pass choose-tiles {:use "matmul" :copies "registers"})
+    (pass choose-tiles {:use "rows column-sums matmul" :copies "registers"})
     (pass lower-tiles)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
@@ -45,11 +44,10 @@
     (pass schedule-attention-gradients)
     (pass divide-kernels)             ; what none of them took, op by op
     (pass recognise-products)
-    (pass schedule-gpu-rows)
     (pass choose)                     ; of all schedules of products that which should take least time
     (pass choose-tiles {:use "direct skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
-    (pass choose-tiles {:use "matmul" :copies "registers"})
+    (pass choose-tiles {:use "rows column-sums matmul" :copies "registers"})
     (pass lower-tiles)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)

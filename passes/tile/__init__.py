@@ -49,13 +49,22 @@ type (types.py).
     tile.over_members rows:  what the members that share rows have of them together
     tile.broadcast rows:  each row's number all along it
     tile.as_operand sums:  as A of `tile.mma`, in BF16 parts
+    tile.team:  which of a block's `teams` of `threads` each a thread is in: a team has a row of a kernel of rows, and
+        reduces what it is made of.  Vectors of its threads are as long as the widest load of elements of so many
+        `bytes`; of a long row each reads so many `together`.  Here tile.load, tile.store and tile.ask take, in place of
+        an inner place, the number of so many columns, of which each thread has one vector, and tile.reduce_rows has
+        what depends on a row alone computed ahead of a loop over them
+    tile.keep view batch outer:  a row comes to shared memory, from where it is read from there on
+    tile.ask view batch outer inner:  what a row is made of is read ahead; `early`: of that what no launch writes, ahead
+        of waiting for the launches before
     tile.role:  which of the roles, of so many `threads` each, a thread has; `scf.index_switch` branches by it
 
 Register tiles are mapped element by element by `arith` and `math`, as vectors are.  Loops are `scf.for`, indices
 `arith`, a block's number is `gpu.block_id`, and `gpu.barrier` is one of the whole block.
 
 **Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more and
-whose attention.lisp takes attention of many rows, and from a model's own file and others of a user's (`--schedules
+whose attention.lisp takes attention of many rows, whose rows.lisp takes norms, softmax and what else is computed row by
+row, and from a model's own file and others of a user's (`--schedules
 FILE`), which come first.  A pipeline says which of the library's are used and how they may copy: gpu.lisp has what is
 no slower than what was there before, and `(pass choose-tiles {:use "direct skinny matmul" :copies "bulk"})` ahead of
 other schedules has all.

@@ -15,12 +15,14 @@ from lispgpt.passes.tile.types import (
     OPERAND,
     OPERANDS,
     PATCHES,
+    ROW,
     ROWS,
     SHARES,
     SPREAD,
     SUBGROUP,
     SUMS,
     SWIZZLE,
+    THREAD,
     WARPGROUP,
     A,
     B,
@@ -138,11 +140,40 @@ def _release(op: ir.Operation, target: Gpu) -> None:
 
 
 def _load(op: ir.Operation, target: Gpu) -> None:
-    patches = _registers(op, op.results[0], PATCHES, OPERAND)
+    patches = _registers(op, op.results[0], PATCHES, OPERAND, ROW)
     if patches.layout == OPERAND:
         _operand(op, patches, target)
         return
+    if patches.layout == ROW:
+        wide = patches.dtype == ir.F32Type.get() and op.operands[0].type.element_type in (
+            ir.BF16Type.get(),
+            ir.F16Type.get(),
+        )
+        _want(patches.dtype == op.operands[0].type.element_type or wide, op, "it changes no dtype but to f32")
+        _want(patches.unit == THREAD and len(patches.shape) == 1, op, "threads have vectors of it")
+        _row(op, patches.shape[0], patches.teams[0])
+        return
     _want(patches.dtype == op.operands[0].type.element_type, op, "it changes no dtype")
+
+
+def _row(op: ir.Operation, columns: int, threads: int) -> None:
+    """Of so many columns each thread of a team has one vector, which starts at a multiple of its width."""
+    extent, width = op.operands[0].type.shape[2], columns // threads
+    vectors = columns == threads * width and width > 0 and extent % width == 0 and width & (width - 1) == 0
+    whole = extent == columns == 1 or vectors
+    _want(whole, op, f"{columns} columns of {extent} are no vectors of {threads} threads")
+
+
+def _team(op: ir.Operation, target: Gpu) -> None:
+    threads, teams = (ir.IntegerAttr(op.attributes[name]).value for name in ("threads", "teams"))
+    part = threads & (threads - 1) == 0 and threads <= target.subgroup
+    _want(part or (teams == 1 and threads % target.subgroup == 0), op, f"{threads} threads are no team of {teams}")
+    _want(0 < threads * teams <= target.max_threads, op, f"a block has at most {target.max_threads} threads")
+
+
+def _of_row(op: ir.Operation, target: Gpu) -> None:
+    source = defining_op(op.operands[0])
+    _want(source is not None and source.name == "tile.view", op, "it is of a view")
 
 
 def _reduce_rows(op: ir.Operation, target: Gpu) -> None:
@@ -323,10 +354,10 @@ def _add_parts(op: ir.Operation, target: Gpu) -> None:
 
 
 def _store(op: ir.Operation, target: Gpu) -> None:
-    tile = _registers(op, op.operands[0], SUMS, SPREAD, ROWS)
+    tile = _registers(op, op.operands[0], SUMS, SPREAD, ROWS, ROW)
     _want(tile.layout != SUMS or tile.shape[0] == 1, op, "its sums are still in parts")
     product = defining_op(op.operands[1])
-    stands = tile.layout == ROWS or product.name in ("linalg.contract", "linalg.generic")
+    stands = tile.layout in (ROWS, ROW) or product.name in ("linalg.contract", "linalg.generic")
     _want(product is not None and stands, op, "it wants the product that it stands for")
 
 
@@ -359,6 +390,9 @@ _CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
     "tile.mask": _mask,
     "tile.as_operand": _as_operand,
     "tile.limit": _limit,
+    "tile.team": _team,
+    "tile.keep": _of_row,
+    "tile.ask": _of_row,
     "arith.constant": _constant,
     **{f"{dialect}.{name}": _map for dialect, names in MAPS.items() for name in names},
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import attribute, ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import operations, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.kernel import refusable
@@ -27,7 +27,9 @@ from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
+from lispgpt.passes.tile.build_rows import RowsBuilder
 from lispgpt.passes.tile.copies import COPIES
+from lispgpt.passes.tile.row_kernels import RowsKernel
 
 
 @dataclass(frozen=True)
@@ -46,23 +48,28 @@ class ChooseTiles(Pass):
         if self.copies not in COPIES:
             raise UserError(f"copies are one of {', '.join(COPIES)}, not {self.copies!r}")
         schedules = [*library.own, *self._used(library)]
-        if not schedules or (target.matrix is None and not library.own):
+        if not schedules:
             return
         for kernel, builder in self._kernels(module, target, {schedule.of for schedule in schedules}):
             offered = [schedule for schedule in library.own if schedule.of == builder.of]
             if any(self._offer(schedule, kernel, builder) for schedule in offered):
                 continue
-            for schedule in self._used(library) if target.matrix is not None else ():
+            for schedule in self._used(library) if _suits(builder) else ():
                 known = is_for(kernel, schedule.name)
                 if schedule.of == builder.of and known and self._write(schedule, kernel, builder) is None:
                     break
 
-    def _kernels(self, module: ir.Module, target: Gpu, kinds: set[str]) -> Iterator[tuple[ir.Operation, Builder]]:
+    def _kernels(
+        self, module: ir.Module, target: Gpu, kinds: set[str]
+    ) -> Iterator[tuple[ir.Operation, Builder | RowsBuilder]]:
         """Kernels of some kinds that have no program yet, with what writes one."""
         for kernel, product in unscheduled_products(module) if "product" in kinds else ():
             yield kernel, Builder(product, target, self.parts, self.copies)
         for kernel, attention in attentions(module, target) if "attention" in kinds else ():
             yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)
+        for kernel in unscheduled_kernels(module, "rows") if "rows" in kinds else ():
+            if "tile" not in kernel.attributes:
+                yield kernel, RowsBuilder(RowsKernel(kernel), target)
 
     def _used(self, library: Library) -> list[Schedule]:
         by_name = {schedule.name: schedule for schedule in library.common}
@@ -71,12 +78,12 @@ class ChooseTiles(Pass):
                 raise UserError(f"there is no schedule {name!r} (there are: {', '.join(by_name) or 'none'})")
         return [by_name[name] for name in self.use.split()]
 
-    def _offer(self, schedule: Schedule, kernel: ir.Operation, builder: Builder) -> bool:
+    def _offer(self, schedule: Schedule, kernel: ir.Operation, builder: Builder | RowsBuilder) -> bool:
         """Whether a schedule of the user's takes a kernel, which it is asked once; what it says is kept for reports."""
         if has_left(kernel, schedule.name, own=True):
             return False
         before = set(operations(kernel.regions[0].blocks[0]))
-        if builder.target.matrix is None:
+        if not _suits(builder):
             why_not: str | None = f"{builder.target} has no matrix instructions"
         else:
             why_not = self._write(schedule, kernel, builder)
@@ -87,7 +94,7 @@ class ChooseTiles(Pass):
         return why_not is None
 
     @staticmethod
-    def _write(schedule: Schedule, kernel: ir.Operation, builder: Builder) -> str | None:
+    def _write(schedule: Schedule, kernel: ir.Operation, builder: Builder | RowsBuilder) -> str | None:
         """Why a schedule leaves a kernel; None: it has written its program."""
         why_not = schedule.takes(builder)
         if why_not is not None:
@@ -99,3 +106,8 @@ class ChooseTiles(Pass):
             kernel.attributes["tiles"] = attribute(schedule.name)
             kernel.attributes["tile"] = attribute(vars(builder.launch))
         return left[0] if left else None
+
+
+def _suits(builder: Builder | RowsBuilder) -> bool:
+    """Whether the chip has what all programs of a kind want."""
+    return isinstance(builder, RowsBuilder) or builder.target.matrix is not None

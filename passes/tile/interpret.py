@@ -24,8 +24,10 @@ from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK
 from lispgpt.passes.tile.evaluate import Array, Evaluator, to_bf16
+from lispgpt.passes.tile.row_kernels import RowsKernel
 from lispgpt.passes.tile.types import (
     PATCHES,
+    ROW,
     SHARES,
     RegisterTile,
     SharedTile,
@@ -45,13 +47,14 @@ def interpret(
     """The results of a kernel that has a tile program, in order, from the arrays of its arguments; NaN where none of
     the blocks, all of the grid's unless they are named, has stored anything."""
     body = kernel.regions[0].blocks[0]
-    steps = Numbering().steps(body)
+    steps = Numbering().program(body)
     grid = integers(ir.DictAttr(kernel.attributes["tile"])["grid"])
     machine = _Meaning(kernel, dict(zip(body.arguments, memory, strict=True)))
-    roles = [integers(op.attributes["threads"]) for op in nested_operations(kernel) if op.name == "tile.role"]
+    agents_of = [len(integers(op.attributes["threads"])) for op in nested_operations(kernel) if op.name == "tile.role"]
+    agents_of += [_number(op, "teams") for op in nested_operations(kernel) if op.name == "tile.team"]
     for x, y in every(*map(range, (*grid, 1)[:2])) if blocks is None else blocks:
         machine.start((x, y, 0))
-        agents = [Agent(machine, role) for role in range(len(roles[0]) if roles else 1)]
+        agents = [Agent(machine, role) for role in range(agents_of[0] if agents_of else 1)]
         if stuck := run_together([agent.run(steps) for agent in agents], rng):
             raise InternalError(f"a tile program ends in waiting for {'; '.join(stuck)}")
     return machine.results
@@ -75,7 +78,7 @@ class _Meaning(Machine):
         self.values = Evaluator(memory, exact=False)
         attention = attention_of(kernel)
         self.rows = None if attention is None else AttentionRows(attention)
-        self.layout = ProductLayout.of_kernel(kernel)
+        self.layout, self.of_rows = ProductLayout.of_kernel(kernel), RowsKernel(kernel)
         self.packed: dict[int, Dtype] = {}
         self.wide: set[Any] = set()
         ops = operations(kernel.regions[0].blocks[0])
@@ -104,10 +107,12 @@ class _Meaning(Machine):
     def barrier(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """One agent does what all threads of a role do."""
 
-    reduce_rows = barrier
+    reduce_rows = keep = ask = barrier
 
     def role(self, agent: Agent, step: Step, values: list[Any]) -> list[int]:
         return [agent.role]
+
+    team = role
 
     # ---- views and shared tiles
 
@@ -142,6 +147,9 @@ class _Meaning(Machine):
 
     def load(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
         tile = register_tile(step.op.results[0])
+        if tile.layout == ROW:
+            *at, number = values[1:]
+            return [self._box(step.operands[0], values[0], (*at, number * tile.shape[0]), (1, tile.shape[0]))[0]]
         box = self._box(step.operands[0], values[0], values[1:], tile.shape[-2:])  # type: ignore[arg-type]
         return [box if tile.layout == PATCHES else _in_parts(box, tile.shape[0])]
 
@@ -318,12 +326,24 @@ class _Meaning(Machine):
             if self.rows.is_log_sum(write.operands[0]) == one:
                 result[mine] = self.values.of(write.operands[0])[mine]
 
+    def _store_numbers(self, numbers: Array, tensor: ir.Value, batch: int, row: int, number: int) -> None:
+        """Those of a row that a rows kernel's results have."""
+        column = number * numbers.size
+        columns = self.of_rows.columns_of(tensor)
+        for write, result in zip(self.writes, self.results, strict=True):
+            if write.operands[0] == tensor:
+                whole = result.reshape(result.shape[0] if self.of_rows.leading else 1, -1, columns)
+                whole[batch, row, column : column + numbers.size] = numbers[: columns - column]
+
     def add_parts(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
         return [values[0].sum(0, dtype=np.float32)]
 
     def store(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """Take the sums for a part of the product, compute the kernel's results of it, and keep those of this part."""
         sums, _, batch, row, column = values
+        if register_tile(step.op.operands[0]).layout == ROW:
+            self._store_numbers(sums, step.op.operands[1], batch, row, column)
+            return
         if self.rows is not None:
             self._store_rows(sums, step.op.operands[1], batch, row)
             return
@@ -350,3 +370,7 @@ def _by_members(tile: Array, members: int) -> Array:
     """[numbers, rows, k] by the members that share out k."""
     numbers, rows, k = tile.shape
     return tile.reshape(numbers, rows, members, k // members).transpose(0, 2, 1, 3)
+
+
+def _number(op: ir.Operation, name: str) -> int:
+    return ir.IntegerAttr(op.attributes[name]).value

@@ -27,8 +27,11 @@ OPERAND, ROWS, SHARES = "operand", "rows", "shares"
 sums, [members, rows], which each of the members that lie along its columns has its own of, and all lanes that hold the
 row.  Shares: the same in shares of these lanes, which add up to it."""
 
-SUBGROUP, WARPGROUP = "subgroup", "warpgroup"
-"""What executes one matrix instruction."""
+ROW = "row"
+"""[columns] of a row, of which each thread of a team has as many neighbours; or one number, which all of them have."""
+
+SUBGROUP, WARPGROUP, THREAD = "subgroup", "warpgroup", "thread"
+"""What executes one matrix instruction; and each of a team that has a row."""
 
 SWIZZLE = 128
 """Bytes of a line whose sixteen-byte pieces change places by the line's number, as bulk copies write them and warpgroup
@@ -106,8 +109,8 @@ class RegisterTile:
     each sums of their own; of operands [parts, rows, k], a subgroup's own k; and of operands in so many BF16 numbers an
     element [numbers, parts, rows, k].
 
-    teams: how many subgroups or warpgroups (`unit`) lie along the rows and along the columns.  blocks: of an operand
-    whose numbers are weights in blocks as they are, their type.
+    teams: how many subgroups or warpgroups (`unit`) lie along the rows and along the columns; of a row, its threads.
+    blocks: of an operand whose numbers are weights in blocks as they are, their type.
     """
 
     shape: tuple[int, ...]

@@ -27,11 +27,15 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.check_types import Unsafe, check_types
 from lispgpt.passes.tile.clocks import Access, Ring, Slot, Thread
 from lispgpt.passes.tile.copies import ASYNC, BULK
+from lispgpt.passes.tile.row_kernels import reductions_behind
 from lispgpt.passes.tile.types import ring_tiles, shared_tile
-from lispgpt.passes.tile.walk import Agent, Machine, Numbering, Step, Turn, run_together
+from lispgpt.passes.tile.walk import Agent, Machine, Numbering, Step, Turn, program_ops, run_together
 
 KEPT_TURNS = 24
 """Turns of a long loop that are run at least."""
+
+ROW_TURNS = 3
+"""Turns of a loop of a program of rows, where nothing depends on their number."""
 
 SEEN = (511, 0)
 """The last positions that rows are taken to see, where this is found by a running program: many tiles, and one."""
@@ -42,18 +46,18 @@ SHARING = ("tile.fill", "tile.wait", "tile.release", "tile.put", "tile.slot")
 
 def verify(kernel: ir.Operation, target: Gpu) -> None:
     """Unsafe, at the op's place, where a kernel's tile program could go wrong on the chip."""
-    bounded = False
-    for op in nested_operations(kernel):
+    block, bounded = kernel.regions[0].blocks[0], False
+    program = [inner for op in program_ops(block) for inner in (op, *nested_operations(op))]
+    for op in program:
         check_types(op, target)
         bounded |= op.name == "tile.visible"
-    block = kernel.regions[0].blocks[0]
-    steps = Numbering().steps(block)
+    steps = Numbering().program(block)
     roles = [step for step in _everywhere(steps) if step.name == "tile.role"]
     if len(roles) > 1:
         raise Unsafe("tile.role: a program's threads have one division into roles")
     count = len(integers(roles[0].op.attributes["threads"])) if roles else 1
     for last in SEEN if bounded else SEEN[:1]:
-        _execute(_Order(kernel, target, last), steps, count)
+        _execute(_Order(program, target, last), steps, count)
 
 
 def _execute(order: _Order, steps: tuple[Step, ...], count: int) -> None:
@@ -77,28 +81,59 @@ def _everywhere(steps: tuple[Step, ...]) -> Iterator[Step]:
 class _Order(Machine):
     """Who has accessed which slot, and what orders it."""
 
-    def __init__(self, kernel: ir.Operation, target: Gpu, last: int) -> None:
+    def __init__(self, program: list[ir.Operation], target: Gpu, last: int) -> None:
+        """program: its ops, and those in them."""
         self.last, self.stays = last, target.matrix is not None and target.matrix.result_as_left
+        self.subgroup, self.meets = target.subgroup, False
+        self.reduced: dict[int, dict[Any, tuple[int, ...]]] = {}
+        self.of_rows = any(op.name == "tile.team" for op in program)
         self.agents: list[Thread] = []
         self.slots: dict[Any, Slot] = {}
         self.rings: dict[int, Ring] = {}
         self.meetings: list[dict[int, Any]] = []
         self.passed: dict[int, int] = {}
-        holders = [op for op in nested_operations(kernel) if op.name in ("tile.shared", "tile.ring")]
+        holders = [op for op in program if op.name in ("tile.shared", "tile.ring")]
         self.period = lcm(2, *(_slots(op) for op in holders))
-        loops = [op for op in nested_operations(kernel) if op.name == "scf.for"]
+        loops = [op for op in program if op.name == "scf.for"]
         turns = [trip_count(op) for op in loops if any(inner.name in SHARING for inner in nested_operations(op))]
         self.left_out = max(0, (min(turns, default=0) - KEPT_TURNS) // self.period * self.period)
 
     def trips(self, step: Step, low: int, high: int, stride: int) -> range:
-        """A loop without some whole turns of the rings: where one loop that shares memory is long, all of them are."""
+        """A loop without some whole turns of the rings: where one loop that shares memory is long, all of them are.
+        What teams do to their rows is the same in every turn."""
         whole = range(low, high, stride)
+        if self.of_rows:
+            return whole[:ROW_TURNS]
         return whole[: len(whole) - self.left_out] if len(whole) > KEPT_TURNS else whole
 
     def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
         return [None] * len(step.results)
 
-    view = zeros = load = operand = split = store = limit = mask = reduce = broadcast = other
+    view = zeros = operand = split = store = limit = mask = reduce = broadcast = ask = other
+
+    def team(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
+        """Both agents are of one team."""
+        self.meets |= ir.IntegerAttr(step.op.attributes["threads"]).value > self.subgroup
+        return [0]
+
+    def load(self, agent: Thread, step: Step, values: list[Any]) -> Turn | list[None]:
+        """Of a row that is made of what its team's subgroups reduce together, by way of memory of the op's own, unless
+        they have it from an op ahead, of this turn or from before the loop."""
+        wanted = [(op, *values[1:3]) for op in reductions_behind(step.op.operands[0])] if self.meets else []
+        known = self.reduced.setdefault(agent.number, {})
+        new = [one for one in wanted if one not in known or known[one] != agent.turn[: len(known[one])]]
+        known.update(dict.fromkeys(new, agent.turn))
+        return self._by_way_of_memory(agent, step) if new else [None] * len(step.results)
+
+    def keep(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        return self._by_way_of_memory(agent, step)
+
+    def _by_way_of_memory(self, agent: Thread, step: Step) -> Turn:
+        place = ("own", id(step))
+        self._write(agent, step, place, self._instance(agent, step))
+        yield from self.barrier(agent, step, [])
+        self._read(agent, step, place)
+        return [None] * len(step.results)
 
     def visible(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
         return [0, self.last, self.last]
@@ -157,6 +192,9 @@ class _Order(Machine):
 
     def reduce_rows(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
         """Its own memory, between barriers of its own."""
+        if self.of_rows:
+            found = self.load(agent, step, values)
+            return [] if isinstance(found, list) else (yield from found)
         yield from self.barrier(agent, step, values)
         yield from self.barrier(agent, step, values)
         return []

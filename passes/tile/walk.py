@@ -36,6 +36,13 @@ class Step:
     constant: int | None = None
 
 
+def program_ops(block: ir.Block) -> list[ir.Operation]:
+    """Those of a kernel's body behind the last that says what its results are."""
+    ops = operations(block)
+    ends = [i for i, op in enumerate(ops) if op.name == "bufferization.materialize_in_destination"]
+    return ops[ends[-1] + 1 if ends else 0 :]
+
+
 class Numbering:
     """Values by numbers."""
 
@@ -44,6 +51,10 @@ class Numbering:
 
     def of(self, value: ir.Value) -> int:
         return self.numbers.setdefault(value, len(self.numbers))
+
+    def program(self, block: ir.Block) -> tuple[Step, ...]:
+        """The tile program in a kernel's body, which stands behind what the kernel computes."""
+        return tuple(map(self._step, program_ops(block)))
 
     def steps(self, block: ir.Block) -> tuple[Step, ...]:
         """The ops of a block, and of those in them."""
@@ -104,6 +115,9 @@ class Agent:
 
     def __init__(self, machine: Machine, role: int = 0) -> None:
         self.machine, self.role, self.values = machine, role, {}  # type: ignore[var-annotated]
+        self.turn: tuple[int, ...] = ()
+        """Of each loop that it is in, how many turns it has begun in all."""
+        self.begun = 0
 
     def run(self, steps: Sequence[Step]) -> Turn:
         """Go through a block; the values that its last op hands on."""
@@ -138,9 +152,13 @@ class Agent:
         low, high, stride = (self.values[n] for n in step.operands[:3])
         carried = [self.values.get(n) for n in step.operands[3:]]
         names, body = step.bodies[0]
+        around = self.turn
         for i in self.machine.trips(step, low, high, stride):
+            self.begun += 1
+            self.turn = (*around, self.begun)
             self.values.update(zip(names, [i, *carried], strict=True))
             carried = yield from self.run(body)
+        self.turn = around
         return carried
 
     def _if(self, step: Step) -> Turn:

@@ -52,7 +52,7 @@ MISORDERED = {
     ("outline-kernels", "number-blocks"): ["run emit-plan before it"],
     ("destination-passing", "outline-kernels"): ["in memory already"],
     ("plan-arena", "plan-arena"): ["in an arena already"],
-    ("plan-arena", "schedule-gpu-rows"): ["it is for GPUs", "cpu:x86-64-v3"],
+    ("plan-arena", "schedule-gpu-scatters"): ["it is for GPUs", "cpu:x86-64-v3"],
 }
 
 

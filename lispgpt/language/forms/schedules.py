@@ -15,7 +15,7 @@ from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Builtin, Closure
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
 
-KINDS = ("product", "attention")
+KINDS = ("product", "attention", "rows")
 """What kernels are."""
 
 
@@ -41,7 +41,7 @@ class Schedules:
 
 @special("schedule", 4, None)
 def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    """`(schedule name [kernel] {:takes expression} body…)`, of a product; with `:of attention`, of one"""
+    """`(schedule name [kernel] {:takes expression} body…)`, of a product; with `:of attention` or `:of rows`, of one"""
     _, name, taken, options, *body = form.items
     if not isinstance(name, Symbol) or not isinstance(taken, Vector) or len(taken.items) != 1:
         evaluator.site.fail("a schedule is (schedule name [kernel] {:takes expression} body…)", form)
@@ -49,7 +49,7 @@ def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any
     if given is None:
         says = (
             "a schedule's options are :takes, with an expression that says which kernels it is for, and, where these "
-            "are no products, :of attention"
+            "are no products, :of attention or :of rows"
         )
         evaluator.site.fail(says, options)
     bound = parameters.parse_parameters(evaluator.site, taken, "schedule")

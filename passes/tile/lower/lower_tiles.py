@@ -18,7 +18,9 @@ from lispgpt.passes.kernels.offers import Offer, note_offers, offers_of
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.build_rows import RowsBuilder
 from lispgpt.passes.tile.lower.lowering import Lowering
+from lispgpt.passes.tile.lower.row_teams import RowLowering
 from lispgpt.passes.tile.verify import verify
 
 PROGRAM = "tile"
@@ -37,11 +39,7 @@ class LowerTiles(Pass):
 def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
     facts = ir.DictAttr(kernel.attributes[PROGRAM])
     ops = operations(kernel.regions[0].blocks[0])
-    layout, product = ProductLayout.of_kernel(kernel), None
-    if layout is not None:
-        (contraction,) = [op for op in ops if op.name == "linalg.contract"]
-        product = Product(contraction, layout)
-    lowering = Lowering(kernel, product, constants, target)
+    lowering = _lowering(kernel, ops, constants, target)
     threads = ir.IntegerAttr(facts["threads"]).value
     left = why_left(kernel, integers(facts["grid"]), [threads], lowering.emit)
     if not left:
@@ -53,6 +51,16 @@ def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
         _leave(kernel, left[0])
         del kernel.attributes["tiles"]
     del kernel.attributes[PROGRAM]
+
+
+def _lowering(kernel: ir.Operation, ops: list[ir.Operation], constants: set[ir.Value], target: Gpu) -> Lowering:
+    if ir.StringAttr(kernel.attributes["kernel"]).value == RowsBuilder.of:
+        return RowLowering(kernel, constants, target)
+    layout, product = ProductLayout.of_kernel(kernel), None
+    if layout is not None:
+        (contraction,) = [op for op in ops if op.name == "linalg.contract"]
+        product = Product(contraction, layout)
+    return Lowering(kernel, product, constants, target)
 
 
 def _leave(kernel: ir.Operation, reason: str) -> None:

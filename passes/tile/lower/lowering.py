@@ -35,6 +35,7 @@ from lispgpt.passes.tile.lower.operand_runs import OperandRuns, PackedRuns, memb
 from lispgpt.passes.tile.lower.register_rows import (
     RegisterOperand,
     RowNumbers,
+    RowVector,
     Seat,
     as_operand,
     mapped,
@@ -109,6 +110,11 @@ class Lowering:
         self.values: dict[ir.Value, Any] = {}
         self.tiles = BlockTiles(target, self.ops)
         self.waited = False
+
+    @property
+    def loop_annotation(self) -> str:
+        """LLVM's attribute of the program's loops."""
+        return self.target.loop_annotation
 
     def emit(self) -> None:
         self.thread: Index = b.thread_id()
@@ -185,8 +191,8 @@ class Lowering:
             return [value for one in after for value in _registers(one)]
 
         results = b.loop(low, high, step, spread, body)
-        if results and self.target.loop_annotation:
-            results[0].owner.attributes["loop_annotation"] = ir.Attribute.parse(self.target.loop_annotation)
+        if results and self.loop_annotation:
+            results[0].owner.attributes["loop_annotation"] = ir.Attribute.parse(self.loop_annotation)
         return _gathered(inits, results)
 
     def _role(self, op: ir.Operation) -> list[list[int]]:
@@ -450,7 +456,7 @@ def _is_index(op: ir.Operation) -> bool:
 
 def _registers(value: Any) -> list[ir.Value]:
     """The SSA values that a loop carries for a value of the program."""
-    if isinstance(value, (OperandRuns, PackedRuns, Patches, Sums, RowNumbers)):
+    if isinstance(value, (OperandRuns, PackedRuns, Patches, Sums, RowNumbers, RowVector)):
         return value.values
     raise InternalError(f"a loop of a tile program carries no {type(value).__name__}")
 

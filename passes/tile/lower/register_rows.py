@@ -93,6 +93,14 @@ class RowNumbers:
         return replace(self, values=[tree(combiner, [b.load(memory, [m, row], 1) for m in members]) for row in rows])
 
 
+@dataclass(frozen=True)
+class RowVector:
+    """values: what a thread has of its team's row, one vector of it or one number."""
+
+    target: Gpu
+    values: list[ir.Value]
+
+
 def reduced(sums: SubgroupSums, combiner: str, tile: RegisterTile, seat: Seat) -> RowNumbers:
     """Each of a lane's rows over its columns, and over the other lanes' too unless they are to keep shares."""
     high, wide = sums.tiles
@@ -105,7 +113,7 @@ def reduced(sums: SubgroupSums, combiner: str, tile: RegisterTile, seat: Seat) -
     return rows.whole(combiner) if tile.layout == ROWS else rows
 
 
-def mapped(op: ir.Operation, operands: list[Sums | RowNumbers]) -> Sums | RowNumbers:
+def mapped(op: ir.Operation, operands: list[Sums | RowNumbers | RowVector]) -> Sums | RowNumbers | RowVector:
     """A function of numbers, for all that a thread has."""
     found = []
     for group in zip(*(one.values for one in operands), strict=True):

@@ -1,0 +1,160 @@
+"""Tile programs of rows: what they mean by numpy, which of them are refused, and schedules of a user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from changed_tiles import Change, replaced
+from compiled_models import compile_text
+
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
+from lispgpt.compiler.schedules import runner_for
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.ir.structure import integers, kernel_functions
+from lispgpt.passes.targets import find_target
+from lispgpt.passes.tile.check_types import Unsafe
+from lispgpt.passes.tile.evaluate import reference
+from lispgpt.passes.tile.interpret import interpret
+from lispgpt.passes.tile.verify import verify
+from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
+
+SOFTMAX = """
+(require nn)
+(entry f [(x [n m] f32) (y [n m] f32)] {{:shapes [{{n {n} m {m}}}]}}
+  (let [z (tensor [r n c m] (* (at x r c) (at y r c)))]
+    {{:share (softmax z) :most (maximum z) :double (+ z z)}}))
+"""
+NORM = """
+(require nn)
+(require gradients)
+(entry f [(x [n m] f32) (g [m] f32) (b [m] f32) (t [n m] f32)] {{:shapes [{{n {n} m {m}}}]}}
+  (let [loss (sum (sum (* t (layer-norm x g b 1e-5))))
+        [dx dg db] (gradients loss [x g b])]
+    {{:dx dx :dg dg :db db}}))
+"""
+PROGRAMS = {
+    "a team a row": SOFTMAX.format(n=3, m=1100),
+    "teams": SOFTMAX.format(n=4096, m=24),
+    "loops": SOFTMAX.format(n=2, m=33004),
+    "column sums": NORM.format(n=8192, m=260),
+}
+
+
+@pytest.fixture
+def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ir.Operation]:
+    """The kernel of rows of one of the programs, with its tile program."""
+    (tmp_path / "rows.lisp").write_text(PROGRAMS[request.param])
+    with new_context(), ir.Location.unknown():
+        program = evaluate_request(Request(tmp_path / "rows.lisp", "rocm:gfx1151"))
+        pipeline = read_pipeline(pipeline_path("gpu"))
+        runner = runner_for(find_target("rocm:gfx1151"), (), program.schedules)
+        names = [call.name for call in pipeline.calls]
+        behind = next(i for i, call in enumerate(pipeline.calls) if "rows" in dict(call.options).get("use", ""))
+        assert names[behind + 1] == "lower-tiles"
+        runner.run(program.module, pipeline.before(behind + 1))
+        yield tiled(program.module, "column-sums" if "sums" in request.param else "rows")
+
+
+def tiled(module: ir.Module, schedule: str) -> ir.Operation:
+    """The first kernel that a schedule has taken."""
+    taken = [one for one in kernel_functions(module) if "tiles" in one.attributes]
+    return next(one for one in taken if ir.StringAttr(one.attributes["tiles"]).value == schedule)
+
+
+def arrays(kernel: ir.Operation) -> list[np.ndarray]:
+    """Of a kernel's arguments; what it does not read is NaN."""
+    rng = seeded.rng()
+    access = [ir.StringAttr(one).value for one in kernel.attributes["access"]]
+    shapes = [argument.type.shape for argument in kernel.regions[0].blocks[0].arguments]
+    return [
+        rng.standard_normal(shape).astype(np.float32) if how == "read" else np.full(shape, np.nan)
+        for how, shape in zip(access, shapes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kernel", PROGRAMS, indirect=True)
+def test_numpy_makes_of_a_program_what_float64_makes_of_its_kernel(kernel: ir.Operation) -> None:
+    """Some blocks store their part of every result, and nothing else."""
+    verify(kernel, find_target("rocm:gfx1151"))
+    memory, rng = arrays(kernel), seeded.rng()
+    (count,) = integers(ir.DictAttr(kernel.attributes["tile"])["grid"])
+    blocks = rng.choice(count, min(count, 3), replace=False)
+    found = interpret(kernel, memory, rng, [(int(block), 0) for block in blocks])
+    for mine, exact in zip(found, reference(kernel, memory), strict=True):
+        stored = np.isfinite(mine)
+        assert stored.sum() * count == mine.size * len(blocks)
+        np.testing.assert_allclose(mine[stored], np.broadcast_to(exact, mine.shape)[stored], rtol=1e-4, atol=1e-3)
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "a team a row": (lambda text, _: text.replace("array<i64: 288, 1>", "array<i64: 280, 1>"), "no vectors of 280"),
+    "teams": (replaced(r'("tile\.team".* threads = )\d+', lambda p, _: f"{p[1]}24"), "24 threads are no team of"),
+    "loops": (
+        lambda text, _: re.sub(r" *\"tile.reduce_rows.*\n", "", text),
+        "it reads a slot of which what was written there may not be there",
+    ),
+}
+
+
+@pytest.mark.parametrize("kernel", CHANGES, indirect=True)
+def test_programs_that_teams_may_not_run_are_refused(kernel: ir.Operation, request: pytest.FixtureRequest) -> None:
+    """Such as one whose next turn's reduction may overtake what threads still read of the last one's."""
+    change, says = CHANGES[request.node.callspec.params["kernel"]]
+    schedule, text = ir.StringAttr(kernel.attributes["tiles"]).value, str(kernel.parent)
+    changed = ir.Module.parse(change(text, seeded.rng()))
+    with pytest.raises(Unsafe, match=says):
+        verify(tiled(changed, schedule), find_target("rocm:gfx1151"))
+
+
+OWN = """
+(schedule wide-blocks [r]
+  {:of rows :takes (and (= (tile.shares r) 0) (<= (tile.longest-row r) 64))}
+  (let [at (tile.row-task r 64 1 4 1)]
+    (map (fn [x] (tile.over-row r x at 0 (fn [which] (tile.store-numbers r (tile.numbers r x at which) x at which))))
+         (tile.row-results r))))
+"""
+
+
+@pytest.mark.parametrize("target", ["rocm:gfx1151", "cuda:sm_80"])
+def test_a_users_own_schedule_of_rows_comes_first(target: str, tmp_path: Path) -> None:
+    text = SOFTMAX.format(n=40, m=40)
+    (tmp_path / "own.lisp").write_text(OWN)
+    (tmp_path / "rows.lisp").write_text(text)
+    request = Request(tmp_path / "rows.lisp", target, schedules=[tmp_path / "own.lisp"])
+    (facts,) = compile_request(request, Observer())[0].kernels.values()
+    assert facts["tiles"] == "wide-blocks" and facts["block"][0] == 64
+    (facts,) = compile_text(text, tmp_path, target=target).kernels.values()
+    assert facts["tiles"] == "rows"
+
+
+SUMS = """
+(schedule a-row-a-turn [r]
+  {{:of rows :takes (> (tile.shares r) 0)}}
+  (let [[share row] (tile.share-task r 96 4)]
+    (tile.store-sums r
+      (tile.sum-rows r (tile.share-rows r) 1
+        (fn [n sums]
+          (let [at [(+ (* share (tile.share-rows r)) n) row]]
+            (map (fn [x] (tile.store-numbers r (tile.numbers r x at [0]) x at [0])) (tile.row-results r))
+            {barrier}
+            (tile.add-rows r sums at))))
+      [share row])))
+"""
+
+
+def test_a_loop_in_which_a_turn_may_overtake_the_last_ones_reductions_is_refused_at_its_form(tmp_path: Path) -> None:
+    """Taking two rows a turn needs no barrier: the second one's reductions stand between the first one's."""
+    (tmp_path / "rows.lisp").write_text(PROGRAMS["column sums"])
+    request = Request(tmp_path / "rows.lisp", "rocm:gfx1151", schedules=[tmp_path / "own.lisp"])
+    (tmp_path / "own.lisp").write_text(SUMS.format(barrier="(tile.barrier r)"))
+    assert "a-row-a-turn" in [facts.get("tiles") for facts in compile_request(request, Observer())[0].kernels.values()]
+    (tmp_path / "own.lisp").write_text(SUMS.format(barrier=""))
+    with pytest.raises(UserError, match="what was written there may not be there yet") as refused:
+        compile_request(request, Observer())
+    assert refused.value.span is not None and refused.value.span.source.name.endswith("own.lisp")
