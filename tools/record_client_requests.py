@@ -105,6 +105,35 @@ def use_openai(client: openai.OpenAI) -> None:
             raise AssertionError(wrong)
 
 
+def use_responses(client: openai.OpenAI) -> None:
+    given: dict[str, Any] = {"model": "austen", "instructions": "Be brief.", "input": "It is a truth"}
+    given |= {"max_output_tokens": 12, "temperature": 0}
+    whole = client.responses.create(**given)
+    assert whole.status == "incomplete" and whole.incomplete_details.reason == "max_output_tokens"  # type: ignore[union-attr]
+    events = list(client.responses.create(**given, stream=True))
+    said = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert said == whole.output_text and [event.sequence_number for event in events] == [*range(len(events))]
+    assert events[-1].type == "response.incomplete" and events[-1].response.usage == whole.usage
+    flat = {"type": "function", **TOOL["function"], "strict": True}
+    asked: dict[str, Any] = {"model": "austen", "tools": [flat], "tool_choice": {"type": "function", "name": "visit"}}
+    with client.responses.stream(**asked, input=SAID) as stream:
+        called = stream.until_done().get_final_response()
+    call = called.output[-1]
+    assert call.type == "function_call" and 1 <= json.loads(call.arguments)["days"] <= 9
+    after = [*SAID, call, {"type": "function_call_output", "call_id": call.call_id, "output": "done"}]
+    assert client.responses.create(model="austen", input=after, tools=[flat], max_output_tokens=4).output_text
+    parsed = client.responses.parse(model="austen", input=SAID, text_format=Town)
+    assert isinstance(parsed.output_parsed, Town) and parsed.status == "completed"
+    with client.responses.stream(model="austen", input=SAID, text_format=Town) as stream:
+        assert isinstance(stream.get_final_response().output_parsed, Town)
+    try:
+        client.responses.create(model="austen", input="and then?", previous_response_id=whole.id)
+    except openai.BadRequestError as error:
+        assert error.param == "previous_response_id"
+    else:
+        raise AssertionError("nothing is kept")
+
+
 def use_langchain(model: ChatOpenAI) -> None:
     assert model.invoke("It is a truth").content
     assert len(list(model.stream("It is a truth"))) > 3
@@ -117,7 +146,9 @@ def use_langchain(model: ChatOpenAI) -> None:
 def main() -> None:
     address, recorder = sys.argv[1], Recorder()
     http = httpx.Client(transport=recorder, timeout=60)
-    use_openai(openai.OpenAI(base_url=f"{address}/v1", api_key="none", http_client=http, max_retries=0))
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", http_client=http, max_retries=0)
+    use_openai(client)
+    use_responses(client)
     use_langchain(
         ChatOpenAI(base_url=f"{address}/v1", api_key="none", http_client=http, model="austen", max_tokens=60, seed=1)  # type: ignore[call-arg, arg-type]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import llguidance
@@ -39,10 +39,6 @@ class Grammars:
             raise UserError(f"the JSON schema is none: {_first_line(error)}") from None
         return self._checked(grammar, "the JSON schema")
 
-    def of_json(self) -> Callable[[], Matcher]:
-        """What makes a matcher of any JSON object."""
-        return self.of_schema({"type": "object"})
-
     def of_regex(self, expression: str) -> Callable[[], Matcher]:
         return self._checked(llguidance.LLMatcher.grammar_from_regex(expression), "the expression")
 
@@ -50,6 +46,22 @@ class Grammars:
         """What makes a matcher of one of some texts."""
         quoted = " | ".join(json.dumps(text) for text in texts)
         return self._checked(llguidance.LLMatcher.grammar_from_lark(f"start: {quoted}"), "the choice")
+
+    def of_calls(self, functions: Sequence[Mapping[str, Any]]) -> Callable[[], Matcher]:
+        """What makes a matcher of a call of one of some functions, {"name", "parameters"}, as JSON."""
+        calls = [_call_of(function) for function in functions]
+        return self.of_schema({"anyOf": calls} if len(calls) > 1 else calls[0])
+
+    def of_form(self, form: Mapping[str, Any]) -> Callable[[], Matcher]:
+        """What makes a matcher of {"schema"}, {"pattern"} or {"choices"}, and of any JSON object of {}."""
+        match form:
+            case {"schema": schema}:
+                return self.of_schema(schema)
+            case {"pattern": pattern}:
+                return self.of_regex(pattern)
+            case {"choices": choices}:
+                return self.of_choices(choices)
+        return self.of_schema({"type": "object"})
 
     def _checked(self, grammar: str, what: str) -> Callable[[], Matcher]:
         tokens, limits = self._tokens(), llguidance.LLParserLimits(**LIMITS)
@@ -102,6 +114,12 @@ class Matcher:
 
     def done(self) -> bool:
         return bool(self._matcher.is_stopped())
+
+
+def _call_of(function: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a call of a function."""
+    properties = {"name": {"const": function["name"]}, "arguments": function.get("parameters") or {"type": "object"}}
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
 def _first_line(error: object) -> str:

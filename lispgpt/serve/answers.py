@@ -8,23 +8,24 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lispgpt.chat.responses import Output
 from lispgpt.runtime.tokenizers import Tokenizer
 from lispgpt.serve.requests import Asked
 from lispgpt.serve.streams import Choice, Heard
 
 
 class Answers:
-    """The answers to one request.  chat: of a conversation, else completions of prompts."""
+    """The answers to one request: of a conversation, or completions of prompts."""
 
-    def __init__(self, asked: Asked, chat: bool, name: str, tokenizer: Tokenizer) -> None:
-        self._asked, self._chat, self._tokenizer = asked, chat, tokenizer
-        kind = "chat.completion" if chat else "text_completion"
+    def __init__(self, asked: Asked, name: str, tokenizer: Tokenizer) -> None:
+        self._asked, self._chat, self._tokenizer = asked, bool(asked.messages), tokenizer
         self._head = {
-            "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
+            "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": name,
         }
-        self._kind = kind
+        self._kind = "chat.completion" if self._chat else "text_completion"
+        self._streamed = "chat.completion.chunk" if self._chat else self._kind
         self._offset: dict[int, int] = {}
 
     def first(self, choice: Choice) -> dict[str, Any] | None:
@@ -74,10 +75,6 @@ class Answers:
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "object": self._streamed, "choices": [choice]}
 
-    @property
-    def _streamed(self) -> str:
-        return "chat.completion.chunk" if self._chat else self._kind
-
     def _choice(self, choice: Choice) -> dict[str, Any]:
         said, logprobs = choice.said, self._logprobs(choice, choice.said)
         ended = said.ended
@@ -112,14 +109,10 @@ class Answers:
         if self._asked.forced:
             said = json.loads(choice.said.piece or "{}")
             choice.called = [(said["name"], said["arguments"])] if "name" in said else []
-        return [
-            {
-                "id": f"call_{secrets.token_hex(8)}",
-                "type": "function",
-                "function": {"name": name, "arguments": json.dumps(given, ensure_ascii=False)},
-            }
-            for name, given in choice.called
+        functions = [
+            {"name": name, "arguments": json.dumps(given, ensure_ascii=False)} for name, given in choice.called
         ]
+        return [{"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": each} for each in functions]
 
     def _logprobs(self, choice: Choice, heard: Heard) -> dict[str, Any] | None:
         if self._asked.logprobs is None:
@@ -146,6 +139,33 @@ class Answers:
     def _token(self, token: int, value: float) -> dict[str, Any]:
         spelled = self._tokenizer.decode_bytes(token)
         return {"token": spelled.decode("utf-8", "replace"), "logprob": value, "bytes": list(spelled)}
+
+
+class Responses(Answers):
+    """The answer to a request of OpenAI's Responses format."""
+
+    def __init__(self, asked: Asked, name: str, tokenizer: Tokenizer) -> None:
+        super().__init__(asked, name, tokenizer)
+        self._output, self._full = Output(name), False
+
+    def first(self, _: Choice) -> dict[str, Any]:
+        return self._output.begun()
+
+    def step(self, choice: Choice, heard: Heard) -> list[dict[str, Any]]:
+        parts = self._parts(choice, heard)
+        events = [event for reasons, text in parts for event in self._output.say(reasons, text)]
+        if heard.ended:
+            events += self._output.close()
+            events += [event for call in self._calls(choice) for event in self._output.call(call)]
+            self._full = heard.ended == "length"
+        return events
+
+    def whole(self, choices: Sequence[Choice], usage: Mapping[str, Any]) -> dict[str, Any]:
+        self.step(choices[0], choices[0].said)
+        return self._output.whole(self._full, usage)
+
+    def usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+        return self._output.ended(self._full, usage)
 
 
 def _reason(ended: str | None) -> str | None:

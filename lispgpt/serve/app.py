@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,14 @@ from starlette.types import ASGIApp
 from lispgpt.api import UserError
 from lispgpt.base.bell import Bell
 from lispgpt.serve import requests
-from lispgpt.serve.answers import Answers
+from lispgpt.serve.answers import Answers, Responses
 from lispgpt.serve.choices import choices_of, conversation
 from lispgpt.serve.embeddings import Embeddings
 from lispgpt.serve.events import Events, left
 from lispgpt.serve.guard import Guard
 from lispgpt.serve.metrics import metrics
 from lispgpt.serve.models import Models, Served
-from lispgpt.serve.requests import Asked, BadRequest
+from lispgpt.serve.requests import Asked, BadRequest, Body
 from lispgpt.serve.streams import Streams, TooBusy, failure, priced
 
 LARGEST_BODY = 1 << 23
@@ -51,8 +51,9 @@ def application(models: Models, key: str | None = None, seconds: float = 600.0, 
         await asyncio.to_thread(models.close)
 
     routes = [
-        Route("/v1/completions", partial(server.generate, chat=False), methods=["POST"]),
-        Route("/v1/chat/completions", partial(server.generate, chat=True), methods=["POST"]),
+        Route("/v1/completions", partial(server.generate, requests.completion, Answers), methods=["POST"]),
+        Route("/v1/chat/completions", partial(server.generate, requests.chat, Answers), methods=["POST"]),
+        Route("/v1/responses", partial(server.generate, requests.response, Responses), methods=["POST"]),
         Route("/v1/models", server.list),
         Route("/v1/models/{name:path}", server.model),
         Route("/v1/embeddings", server.embeddings, methods=["POST"]),
@@ -71,14 +72,14 @@ class _Server:
     def __init__(self, models: Models, seconds: float) -> None:
         self._models, self._seconds, self._bell = models, seconds, Bell()
 
-    async def generate(self, request: Request, chat: bool) -> Response:
-        """Texts for prompts or a conversation, whole or as they come."""
-        asked = (requests.chat if chat else requests.completion)(requests.Body(await _body(request)))
+    async def generate(self, read: Callable[[Body], Asked], kind: type[Answers], request: Request) -> Response:
+        """Texts for prompts or a conversation, whole or as they come.  read: what a request says.  kind: of answers."""
+        asked = read(await _body(request))
         served, asked.adapter = await self._begin(asked.model), self._models.adapter(asked.model)
         try:
-            choices = await asyncio.to_thread(choices_of, served, asked, chat)
+            choices = await asyncio.to_thread(choices_of, served, asked)
             streams = Streams(served.scheduler, choices, self._bell)
-            answers = Answers(asked, chat, asked.model or served.name, served.tokenizer)
+            answers = kind(asked, asked.model or served.name, served.tokenizer)
             streams.submit()
         except BaseException as error:
             self._models.end(served)
@@ -136,7 +137,7 @@ class _Server:
         return served
 
     @asynccontextmanager
-    async def _using(self, body: requests.Body) -> AsyncIterator[Served]:
+    async def _using(self, body: Body) -> AsyncIterator[Served]:
         """The model that a request names; what it cannot do is the request's fault."""
         served = await self._begin(body.text("model", requests.LONGEST_NAME))
         try:
@@ -160,7 +161,7 @@ class _Server:
 
     async def embeddings(self, request: Request) -> Response:
         """{"model", "input", "encoding_format", "pooling"} -> a vector of length 1 of each input"""
-        body = requests.Body(await _body(request))
+        body = await _body(request)
         asked = Embeddings(body)
         async with self._using(body) as served:
             name = str(body.get("model") or served.name)
@@ -170,7 +171,7 @@ class _Server:
 
     async def tokenize(self, request: Request) -> Response:
         """{"model", "prompt"} or {"model", "messages"} -> {"tokens", "count", "max_model_len"}"""
-        body = requests.Body(await _body(request))
+        body = await _body(request)
         async with self._using(body) as served:
             if body.get("messages") is not None:
                 tokens = await asyncio.to_thread(conversation, served, requests.conversation(body))
@@ -180,7 +181,7 @@ class _Server:
 
     async def detokenize(self, request: Request) -> Response:
         """{"model", "tokens"} -> {"prompt"}"""
-        body = requests.Body(await _body(request))
+        body = await _body(request)
         tokens = requests.prompts(body.get("tokens"), "tokens")
         if len(tokens) != 1 or isinstance(tokens[0], str):
             raise BadRequest("tokens is a list of whole numbers", "tokens")
@@ -197,14 +198,14 @@ class _Server:
         return Response((PAGE / "index.html").read_text(encoding="utf-8"), media_type="text/html", headers=HEADERS)
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request) -> Body:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > LARGEST_BODY:
             raise BadRequest(f"the body is larger than {LARGEST_BODY:,} bytes", status=413)
         parts.append(part)
-    return b"".join(parts)
+    return Body.of(b"".join(parts))
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -32,7 +32,8 @@ class Events(StreamingResponse):
 
     async def _lines(self) -> AsyncIterator[str]:
         async for part in self._parts:
-            yield f"data: {json.dumps(part, ensure_ascii=False)}\n\n"
+            named = f"event: {part['type']}\n" if "type" in part else ""
+            yield f"{named}data: {json.dumps(part, ensure_ascii=False)}\n\n"
         yield "data: [DONE]\n\n"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

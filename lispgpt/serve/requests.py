@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lispgpt.chat.responses import NotKnown, chat_of
+
 MOST_CHOICES, MOST_STOPS, LONGEST_STOP, MOST_MESSAGES, MOST_TOOLS, MOST_BIASES = 16, 16, 1000, 4096, 128, 1024
 MOST_PROMPTS, MOST_TOP, LONGEST_SCHEMA, LONGEST_NAME = 64, 20, 100_000, 256
 ROLES = ("assistant", "developer", "system", "tool", "user")
@@ -58,17 +60,21 @@ class Asked:
 class Body:
     """A JSON object, asked field by field."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
+
+    @staticmethod
+    def of(data: bytes) -> Body:
         try:
             found = json.loads(data, parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise BadRequest("the body is not JSON") from None
         if not isinstance(found, dict):
             raise BadRequest("the body is not a JSON object")
-        self._found: dict[str, Any] = found
+        return Body(found)
 
     def get(self, name: str) -> Any:
-        return self._found.get(name)
+        return self.found.get(name)
 
     def number(self, name: str, least: float, most: float, whole: bool = False) -> Any:
         value = self.get(name)
@@ -154,6 +160,16 @@ def chat(body: Body) -> Asked:
     most = body.number("max_completion_tokens", 0, 1 << 24, whole=True)
     if most is not None:
         asked.options["max_new_tokens"] = most
+    return asked
+
+
+def response(body: Body) -> Asked:
+    """What POST /v1/responses asks for."""
+    try:
+        asked = chat(Body(chat_of(body.found)))
+    except NotKnown as error:
+        raise BadRequest(str(error), error.field) from None
+    asked.usage = True  # which the last event has
     return asked
 
 
@@ -270,11 +286,8 @@ def _call(given: Any) -> dict[str, Any]:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
             raise BadRequest("a tool call's arguments are not JSON", "messages") from None
-    return {
-        "id": str(given.get("id", "")),
-        "type": "function",
-        "function": {"name": function["name"], "arguments": arguments},
-    }
+    named = {"name": function["name"], "arguments": arguments}
+    return {"id": str(given.get("id", "")), "type": "function", "function": named}
 
 
 def _tools(body: Body) -> tuple[list[dict[str, Any]] | None, list[dict[str, Any]]]:

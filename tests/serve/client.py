@@ -53,8 +53,12 @@ class Client:
             connection.request("POST", path, json.dumps({"model": "austen", "stream": True, **body}).encode())
             found = connection.getresponse()
             assert found.status == 200 and found.headers["content-type"].startswith("text/event-stream")
-            lines = [line.removeprefix("data: ") for line in found.read().decode().split("\n\n") if line]
-            assert lines.pop() == "[DONE]"
-            yield from map(json.loads, lines)
+            lines = found.read().decode().split("\n\n")
+            assert lines[-2:] == ["data: [DONE]", ""]
+            for line in lines[:-2]:
+                *named, data = line.split("\n")
+                part = json.loads(data.removeprefix("data: "))
+                assert named == ([f"event: {part['type']}"] if "type" in part else [])
+                yield part
         finally:
             connection.close()

@@ -12,8 +12,7 @@ import numpy as np
 from recorded_folders import Folder
 
 import lispgpt
-from lispgpt.serve.jobs import Job
-from lispgpt.serve.scheduler import Scheduler
+from lispgpt.serve.scheduler import Job, Scheduler
 
 PLACES = 4
 GROUPS = 1, 1, 2, 3, 8, 24

@@ -11,9 +11,16 @@ import pytest
 import seeded
 from serve.conftest import Running
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/v1/embeddings")
+PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/v1/embeddings", "/v1/responses")
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}, "required": ["a"]}
+ITEMS: list[Any] = [
+    {"role": "user", "content": [{"type": "input_text", "text": "It is"}]},
+    {"type": "reasoning", "summary": []},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]},
+    {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "1", "output": "2"},
+]
 GOOD: dict[str, Any] = {
     "model": "austen",
     "messages": [
@@ -24,6 +31,9 @@ GOOD: dict[str, Any] = {
     ],
     "prompt": ["It is", [1, 2, 3]],
     "input": "It is",
+    "instructions": "x",
+    "text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}},
+    "max_output_tokens": 3,
     "tokens": [1, 2, 3],
     "max_tokens": 3,
     "temperature": 0.5,
@@ -85,9 +95,15 @@ def fuzz(server: Running, count: int) -> None:
         body: Any = {name: GOOD[name] for name in names} | {"stream": bool(random.random() < 0.2)}
         for _ in range(random.integers(0, 3)):
             body = mutated(random, body)
-        if isinstance(body, dict) and "max_tokens" not in body:
-            body["max_tokens"] = 2
-        found = server.client.ask(PATHS[random.integers(len(PATHS))], json.dumps(body).encode())
+        if isinstance(body, dict):
+            body = {"max_tokens": 2, "max_output_tokens": 2, **body}
+        path = PATHS[random.integers(len(PATHS))]
+        if path == "/v1/responses" and isinstance(body, dict) and random.random() < 0.8:
+            body |= {
+                "input": mutated(random, ITEMS),
+                "tools": mutated(random, [{"type": "function", **TOOL["function"]}]),
+            }
+        found = server.client.ask(path, json.dumps(body).encode())
         assert found.status in (200, 400, 404), (found.status, found.body, body)
         if found.status != 200:
             assert set(found.json["error"]) == {"message", "type", "param", "code"}

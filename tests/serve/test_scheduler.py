@@ -36,8 +36,7 @@ from lispgpt.runtime.places import Places
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
-from lispgpt.serve.jobs import Job
-from lispgpt.serve.scheduler import Busy, Scheduler
+from lispgpt.serve.scheduler import Busy, Job, Scheduler
 
 
 @dataclass
