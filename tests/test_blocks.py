@@ -12,8 +12,10 @@ import lispgpt
 from lispgpt.base import host
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.cli.checkpoint import checkpoint as checkpoint_command
 from lispgpt.cli.main import main
 from lispgpt.compiler.driver import Request, compile_request
+from lispgpt.compiler.folders import find_given, open_weights, programs
 from lispgpt.compiler.request import Observer
 from lispgpt.runtime.checkpoints import open as open_checkpoint
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
@@ -217,3 +219,16 @@ def test_the_command_prints_the_perplexity_of_both(
     with pytest.raises(SystemExit) as ended:
         main(["checkpoint", "convert", *map(str, words[:4]), "--format", "llmc"])
     assert ended.value.code != 0
+
+
+def test_a_converted_checkpoint_of_a_folder_knows_its_program(tmp_path: Path) -> None:
+    """By the name of the package's program; of a user's own, the error says it."""
+    austen, path, again = programs()["gpt2"].parent / "models" / "austen", tmp_path / "a.safetensors", tmp_path / "b"
+    for words in ([austen, path, "--dtype", "q8_0"], [path, again.with_suffix(".safetensors"), "--dtype", "int8"]):
+        checkpoint_command.main(["convert", *map(str, words)], standalone_mode=False)
+    for made in (path, again.with_suffix(".safetensors")):
+        given = find_given(made, None)
+        assert given.program == programs()["gpt2"] and given.weights == made and given.config["width"] == 192
+    convert_to_blocks(open_weights(austen), path, "q8_0", "../mine.lisp")
+    with pytest.raises(UserError, match=r"give \.\./mine\.lisp, which it was made for, and --checkpoint .*a\.safe"):
+        find_given(path, None)

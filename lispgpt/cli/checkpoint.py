@@ -30,6 +30,7 @@ from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import convert_to_blocks, make_for
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
+from lispgpt.runtime.checkpoints.named import program_of
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.training.evaluation import evaluate
@@ -153,7 +154,8 @@ def convert(
     elif format_name is not None:
         raise click.UsageError(f"{dtype} is written as safetensors, by the program's names, and not as {format_name}")
     else:
-        left, tokenizer = convert_to_blocks(open_weights(source, program), out, dtype)
+        named = program_of(source) if evaluated is None else evaluated.name
+        left, tokenizer = convert_to_blocks(open_weights(source, program), out, dtype, named)
         if left:
             say(f"kept as they are, since their rows are not of whole blocks: {', '.join(left)}")
     if data and evaluated is not None:

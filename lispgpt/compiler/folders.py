@@ -22,6 +22,7 @@ from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
 from lispgpt.runtime.checkpoints.adapter import CONFIG as ADAPTER
 from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint
+from lispgpt.runtime.checkpoints.named import program_of
 from lispgpt.runtime.checkpoints.sealed import LATEST, RUN, run_without_steps
 from lispgpt.runtime.checkpoints.several_adapters import open_beside
 from lispgpt.runtime.gguf.header import is_gguf, read_header
@@ -136,6 +137,8 @@ def find_given(
         path, weights = program_for(path), weights or path
     if not os.path.exists(path):
         raise UserError(f"there is no file {path}")
+    if weights is None and (own := _by_name(program_of(path))) is not None:
+        path, weights = own, path
     if weights is None and (path / LATEST).is_dir() and not is_there(newest / ADAPTER):
         path, weights = program_of_run(path), path
     _check_runs(path)
@@ -165,6 +168,12 @@ def _beside(
     return open_beside(base, folder, names, adapters)
 
 
+def _by_name(name: str | None) -> Path | None:
+    """The package's program for models that is called so."""
+    known = [*programs().values(), *programs("gguf").values()]
+    return next((path for path in known if path.name == name), None)
+
+
 def program_of_run(folder: Path) -> Path:
     """The program that a run of training in a folder was begun with; UserError where it is not there any more."""
     said = read_json(folder / RUN).get("program") if is_there(folder / RUN) else None
@@ -189,7 +198,9 @@ def _check_runs(path: Path) -> None:
     if path.suffix == ".gguf":
         raise UserError(f"{path} is no GGUF file: it does not begin as those do")
     if path.suffix not in (".lisp", ".lgpt") and checkpoints.is_checkpoint(path):
-        raise UserError(f"{path} is a checkpoint, which a program runs: give the program, and --checkpoint {path}")
+        of = program_of(path)
+        said = "the program" if of is None else f"{of}, which it was made for"
+        raise UserError(f"{path} is a checkpoint, which a program runs: give {said}, and --checkpoint {path}")
 
 
 def open_for(path: str | Path, program: Path, names: FolderMap | None, adapter: Adapter | None = None) -> Checkpoint:

@@ -127,14 +127,17 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
     return tokenizers.write_beside(path, format, pieces, tokenizer.end_of_text)
 
 
-def convert_to_blocks(source: Checkpoint, path: str | Path, dtype: str) -> tuple[list[str], Path | None]:
+def convert_to_blocks(
+    source: Checkpoint, path: str | Path, dtype: str, program: str | None = None
+) -> tuple[list[str], Path | None]:
     """Write any checkpoint's matrices in blocks, by the names that it has here, and the tokenizer that it came with.
 
-    Returns the names of matrices that stay what they were, and the tokenizer's path.
+    program: the name of the program's file that has these names.  Returns the names of matrices that stay what they
+    were, and the tokenizer's path.
     """
     path = Path(path)
     _check_place(path, "safetensors", _nbytes(source, dtype))
-    left = write_blocks(path, source, dtype)
+    left = write_blocks(path, source, dtype, program)
     tokenizer = tokenizers.find(source.path, None)
     return left, None if tokenizer is None else tokenizers.write_copy(path, tokenizer)
 

@@ -2,7 +2,8 @@
 
 `layers.0.w`, `layers.1.w`, … (whatever stands before the number) is the stacked tensor `w`, as a program's
 `(per layers (w …))` wants it, where every layer is there in one shape and type and nothing else is called `w`.  What is
-stored whole is there as it is.  A program's config may stand in the file's metadata, as JSON under "config".
+stored whole is there as it is.  A program's config may stand in the file's metadata, as JSON under "config", and the
+name of its file under "program".
 
 Weights in blocks are bytes there; what they are stands in the metadata, as JSON under "blocks": by name the type, the
 shape in elements, and whether the first dimension counts layers.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, FLOATS_OF_8_BITS, INTEGERS, find_dtype
 from lispgpt.base.errors import UserError
@@ -63,9 +65,17 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return MappedCheckpoint(FORMAT, path, config, files.values(), tensors | blocks)
 
 
-def write_blocks(path: Path, source: Checkpoint, dtype: str) -> list[str]:
+def program_of(path: Path) -> str | None:
+    """The name of the program's file that a checkpoint says it is for."""
+    try:
+        return read_metadata(path).get("program") if path.suffix == ".safetensors" and path.is_file() else None
+    except (SafetensorError, OSError):
+        return None
+
+
+def write_blocks(path: Path, source: Checkpoint, dtype: str, program: str | None = None) -> list[str]:
     """Write a checkpoint by its own names, matrices in blocks; the names of those whose rows are not of whole blocks,
-    which stay what they are."""
+    which stay what they are.  program: the name of the program's file that has these names."""
     kind, blocks, left, header = find_dtype(dtype), {}, [], []
     for name in source.names():
         info = source.info(name)
@@ -83,6 +93,7 @@ def write_blocks(path: Path, source: Checkpoint, dtype: str) -> list[str]:
 
     config = {name: value for name, value in source.config.items() if name != "weight-types"}
     about = {"config": json.dumps(config), "blocks": json.dumps(blocks)}
+    about |= {} if program is None else {"program": program}
     write_safetensors(path, header, contents(), about)
     return left
 
