@@ -53,7 +53,7 @@ def explore(
 
     without_op_classes()
     found, of_steps = find_given(program, options["checkpoint"]), dict[str, Any]()
-    if options["checkpoint"] is None and is_there(program / RUN):
+    if not options["checkpoint"] and is_there(program / RUN):
         found, of_steps = find_given(program_of_run(program), program), _asked_by_steps(program, options, prompt)
     asked = options["target"]
     if profile:
