@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 
 from lispgpt.base.elf import elf_files
 from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.passes.targets.ptx_lines import lines_alone
+from lispgpt.passes.targets.ptx_text import lines_alone
 from lispgpt.runtime.plan.artifact import Artifact
 
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2.lisp"

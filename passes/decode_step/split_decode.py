@@ -33,7 +33,7 @@ from lispgpt.ir.places import together
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
 from lispgpt.passes.base import Pass, or_zero
 from lispgpt.passes.decode_step.attention_heads import heads_of
-from lispgpt.passes.decode_step.batch_kernel import BatchKernel
+from lispgpt.passes.decode_step.batch_layers import BatchKernel
 from lispgpt.passes.decode_step.batch_layout import BatchLayout
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.find_chain import find_chain

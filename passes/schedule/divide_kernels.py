@@ -37,9 +37,9 @@ from lispgpt.passes.kernels.refusal import note_refusal, refusals
 from lispgpt.passes.memory.kernel_buffers import memref_of
 from lispgpt.passes.model.kernel_groups import is_inline, root_kind
 from lispgpt.passes.model.kernel_work import kernel_work, record_work
+from lispgpt.passes.model.pointwise_loops import is_pointwise, rounds_of
 from lispgpt.passes.schedule.kernel_parts import KernelParts
 from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
-from lispgpt.passes.schedule.unrolled_loops import unroll_loops
 
 
 @dataclass(frozen=True)
@@ -190,3 +190,35 @@ class _Copy(_Part):
         with ir.InsertionPoint(self.body):
             copy = elementwise_copy(source)
         self.write(copy, self._argument(self.buffer))
+
+
+# ---- loops whose rounds need the whole of what earlier rounds made
+
+
+def unroll_loops(kernel: ir.Operation, most_rounds: int) -> None:
+    """Write out every such loop in a kernel's body that has a known number of rounds, and at most so many."""
+    again = True
+    while again:
+        again = False
+        for op in operations(kernel.regions[0].blocks[0]):
+            rounds = rounds_of(op) if op.name == "scf.for" and len(op.results) else None
+            if rounds is not None and len(rounds) <= most_rounds and not is_pointwise(op):
+                with op.location:
+                    _unroll(op, rounds)
+                again = True
+
+
+def _unroll(loop: ir.Operation, rounds: range) -> None:
+    block = loop.regions[0].blocks[0]
+    counter, *carried = block.arguments
+    values = list(loop.operands)[3:]
+    for number in rounds:
+        with ir.InsertionPoint(loop):
+            known = {counter: b.constant(number, counter.type), **dict(zip(carried, values, strict=True))}
+            *ops, terminator = operations(block)
+            for op in ops:
+                clone_with(op, known)
+        values = [known.get(v, v) for v in terminator.operands]
+    for result, value in zip(loop.results, values, strict=True):
+        result.replace_all_uses_with(value)
+    loop.erase()

@@ -12,8 +12,7 @@ from lispgpt.passes.targets.async_copies import ASYNC_COPIES, AsyncCopies
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
-from lispgpt.passes.targets.negated_words import negations_kept
-from lispgpt.passes.targets.ptx_lines import lines_alone
+from lispgpt.passes.targets.ptx_text import lines_alone, negations_kept
 from lispgpt.passes.targets.rates import TERA, Rates
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES, assembly
 from lispgpt.passes.targets.warpgroup import WGMMA

@@ -11,7 +11,7 @@ import seeded
 from compiled_models import Weights, compile_text
 from emulated_cuda.device import EmulatedCuda
 
-from lispgpt.passes.targets.negated_words import negations_kept
+from lispgpt.passes.targets.ptx_text import negations_kept
 from lispgpt.runtime.session import Session
 
 PROGRAM = """(require nn)
