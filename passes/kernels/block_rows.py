@@ -58,10 +58,13 @@ class BlockRows:
         return b.mul(b.div(self._over_rows("arith.minsi", self._positions(first_position)), step), step)
 
     def _positions(self, position: Callable[[Attention, Reader, list[Index]], Index]) -> list[ir.Value]:
-        """The positions of the lane's share of the rows, in i32."""
+        """The positions of the lane's share of the rows, in i32; of the last row where there are more lanes."""
         found = []
         for start in range(0, self.count, self.target.subgroup):
-            row = b.add(self.first, b.add(start, self.lanes.lane))
+            number = b.add(start, self.lanes.lane)
+            if start + self.target.subgroup > self.count:
+                number = b.at_most(number, self.count - 1)
+            row = b.add(self.first, number)
             value = position(self.attention, self.reader, self.place(row))
             found.append(b.emit("arith.index_cast", [b.as_value(value)], [b.i32()]))
         return found

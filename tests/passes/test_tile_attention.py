@@ -16,7 +16,7 @@ from lispgpt.compiler.driver import Observer, compile_request, evaluate_request
 from lispgpt.compiler.request import Request
 from lispgpt.compiler.schedules import runner_for
 from lispgpt.ir.mlir import ir, new_context
-from lispgpt.ir.structure import kernel_functions
+from lispgpt.ir.structure import entry_functions, kernel_functions, operations, strings, viewed
 from lispgpt.passes.targets import find_target
 from lispgpt.passes.tile.check_types import Unsafe
 from lispgpt.passes.tile.evaluate import reference
@@ -48,14 +48,15 @@ def module_of(variant: Variant, target: str, folder: Path) -> ir.Module:
     return program.module
 
 
-def memory_of(kernel: ir.Operation, values: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The arrays of a kernel's arguments by their shapes, which differ; poison for its result."""
-    given = [_floats(array) for array in values.values()]
-    memory = []
-    for argument in kernel.regions[0].blocks[0].arguments:
-        fits = [n for n, array in enumerate(given) if array.shape == tuple(argument.type.shape)]
-        memory.append(given.pop(fits[0]) if fits else np.full(argument.type.shape, np.nan))
-    return memory
+def memory_of(module: ir.Module, values: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The arrays of a kernel's arguments, as its one call gives them; poison for its result."""
+    (kernel,), (entry,) = kernel_functions(module), entry_functions(module)
+    (call,) = (op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call")
+    names = [name.rpartition(":")[2] for name in strings(entry.attributes["arguments"])]
+    roots = [ir.BlockArgument(viewed(operand, ("memref.view",))).arg_number for operand in call.operands]
+    shapes = [tuple(argument.type.shape) for argument in kernel.regions[0].blocks[0].arguments]
+    given = zip((values.get(names[root]) for root in roots), shapes, strict=True)
+    return [np.full(shape, np.nan) if array is None else _floats(array) for array, shape in given]
 
 
 def _floats(array: np.ndarray) -> np.ndarray:
@@ -80,7 +81,7 @@ def test_numpy_makes_of_attention_what_float64_makes_of_its_kernel(target: str, 
         module = module_of(variant, target, tmp_path)
         (kernel,) = kernel_functions(module)
         verify(kernel, find_target(target))
-        memory = memory_of(kernel, values)
+        memory = memory_of(module, values)
         (right,), (found,) = reference(kernel, memory), interpret(kernel, memory, seeded.rng())
     wanted = exact(variant, values)
     assert_near(right, wanted, variant, 1e-6)
@@ -100,6 +101,18 @@ def test_chips_make_the_same_of_it(target: str, tmp_path: Path) -> None:
     else:
         found = run_entries(artifact, [name], values)[name]
     assert_near(found, exact(variant, values), variant)
+
+
+def test_a_subgroup_of_more_lanes_than_rows_sees_none_past_the_last(tmp_path: Path) -> None:
+    """Blocks of 32 rows for 64 lanes, and keys whose memory ends with the last position."""
+    extents = {"b": 1, "g": 1, "h": 1, "s": 64, "t": 64, "e": 64, "d": 64}
+    axes = {"q": "sbghe", "k": "tbge", "v": "bgtd", "o": "bghsd", "w": "bghst"}
+    variant = Variant(1, extents, axes, "shifted", "tensor", "f32", False)
+    artifact, _ = compile_request(request(variant, "rocm:gfx942", tmp_path), Observer())
+    (facts,), (entry,) = artifact.kernels.values(), artifact.plan.entries
+    assert facts["tiles"] == "attention" and entry.launches[0].grid == (1, 2, 1)
+    values = {**random_inputs(variant), **dict.fromkeys(("tokens", "positions"), np.zeros((1, 1), np.int32))}
+    assert_near(run_entries(artifact, ["out1"], values)["out1"], exact(variant, values), variant)
 
 
 CHANGES: dict[str, dict[str, Change]] = {
