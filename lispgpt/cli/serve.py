@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,12 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     if len({**named, **beside}) < len(models) + len(adapters):
         raise UserError("two of the models have one name: give other folders")
     there = Models(named, options["loaded"], beside)
+    sockets = _bound(options["host"], options["port"])
     key = options["api_key"] or ctx.obj["environment"].get("LISPGPT_API_KEY")
     hosts = (*LOCAL, options["host"]) if options["host"] in LOCAL else ()
     app = application(there, key, options["timeout"], hosts)
     config = uvicorn.Config(
         app,
-        host=options["host"],
-        port=options["port"],
         log_level="critical",
         timeout_graceful_shutdown=options["grace"],
         server_header=False,
@@ -83,23 +83,47 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     with recording(options["timeline"]):
         for name in list(named)[: options["loaded"]]:
             there.end(there.begin(name))  # type: ignore[arg-type]
-        _run(uvicorn.Server(config))
+        _run(uvicorn.Server(config), sockets)
     return 0
 
 
-def _run(server: Any) -> None:
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets at all addresses of a host, which nobody else has; they do not listen yet."""
+    found: list[socket.socket] = []
+    try:
+        every = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(every):
+            found.append(socket.socket(family, kind, protocol))
+            found[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                found[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            found[-1].bind(address)
+    except (OSError, UnicodeError) as error:
+        for each in found:
+            each.close()
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UserError(f"cannot listen at {host}, port {port}: {why}") from None
+    return found
+
+
+def _run(server: Any, sockets: list[socket.socket]) -> None:
     """Serve until SIGTERM or Ctrl-C, and say where, once it is so."""
     startup = server.startup
 
-    async def announced(sockets: Any = None) -> None:
+    async def announced(sockets: Any) -> None:
         await startup(sockets)
         for host, port, *_ in (s.getsockname() for each in server.servers for s in each.sockets):
-            say(f"serving at http://{host}:{port}")
+            say(f"serving at {address_of(host, port)}")
 
     server.startup = announced
     for number in (signal.SIGINT, signal.SIGTERM):  # which the server raises again for whoever runs it
         signal.signal(number, lambda *_: None)
-    server.run()
+    server.run(sockets=sockets)
+
+
+def address_of(host: str, port: int) -> str:
+    """Where to ask a server, for people to copy."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _name(path: Path) -> str:

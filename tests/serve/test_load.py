@@ -24,6 +24,7 @@ from serve.client import Client
 from serve.conftest import AUSTEN
 
 import lispgpt
+from lispgpt.cli.serve import address_of
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
@@ -197,3 +198,14 @@ def test_ctrl_c_ends_a_server_that_will_not_wait(cache: Path) -> None:
             assert connection.recv(100)
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
+
+
+def test_a_port_or_host_that_cannot_be_had_is_one_error(cache: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for where, why in ((["--port", port], "in use"), (["--host", "no such host"], "cannot listen at no such host")):
+            arguments = [sys.executable, "-m", "lispgpt", "serve", str(AUSTEN), *where]
+            found = subprocess.run(arguments, capture_output=True, text=True, cwd=cache, timeout=60)
+            assert found.returncode == 1 and why in found.stderr, found.stderr
+            assert found.stderr.startswith("error: cannot listen at ") and found.stderr.count("\n") == 1
+    assert address_of("::1", 80) == "http://[::1]:80" and address_of("127.0.0.1", 80) == "http://127.0.0.1:80"
