@@ -39,7 +39,7 @@ class Watch:
         """The dump of what the module is."""
         self._print = print_
         self._names = names or Names()
-        self._raw = self._text = ""
+        self._raw = self._text = self._shown = ""
         self._bodies: dict[str, str] = {}
         self._rows: list[str] = []
 
@@ -72,7 +72,10 @@ class Watch:
         if observer.changes and text != before:
             lines = list(changes(before, text))
             observer.show("\n".join([f"// {ran.call} changes {summary(lines)}", *lines, ""]))
-        if printed:
+        if printed and text == self._shown:
+            observer.show(f"// IR after {ran.call}: as above")
+        elif printed:
+            self._shown = text
             observer.show(f"// IR after {ran.call}\n{text}")
 
     def failed(self, number: int, name: str, text: str) -> None:

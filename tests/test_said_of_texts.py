@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ def test_a_tokenizer_of_another_model_is_refused_or_doubted(
     assert code == 1 and "has 300 tokens, and the model's vocabulary has 700: it is another model's" in said
     code, _, said = run(capfd, *one, "--prompt-tokens", "5")
     assert code == 0 and "the model's vocabulary has 700: is it the model's own?" in said
+    make(tmp_path / "own", Gpt2Shape.unpadded(vocab=500, context=20, layers=1, heads=1, width=8), "huggingface", "bf16")
+    (tmp_path / "own" / "tokenizer.json").unlink(missing_ok=True)
+    shutil.copy(small.with_name("small.tokenizer.bin"), tmp_path / "own" / "tokenizer.bin")
+    code, _, said = run(capfd, "--checkpoint", tmp_path / "own", "--prompt", "Once", "--max-new-tokens", 1)
+    assert code == 0 and "is it the model's own?" not in said, "it lies in one folder with the weights"
     with pytest.raises(UserError, match="it is another model's"):
         lispgpt.evaluate(EXAMPLES / "gpt2_generate.lisp", large, EXAMPLES / "texts", tokenizer=one[3])
 

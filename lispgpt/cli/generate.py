@@ -105,13 +105,15 @@ class Timing:
 def generate(
     model: Model, prompts: Prompts, said: Choices, options: Mapping[str, Any], times: dict[str, float]
 ) -> None:
-    """Print texts as they come, one after another, and what was asked for of how it went."""
+    """Print texts as they come, one after another, and what was asked for of how it went.
+
+    options: the command's, and beside: whether the tokenizer does not lie in one folder with the weights."""
     chosen = model.options(**said)
     given = prompts.read()
     texts = [model.text(model.prompt(prompt.given), chosen, number) for number, prompt in enumerate(given)]
     device = model.session.device
     say(f"running on {device.name}")
-    if doubt := tokenizer_doubt(model.tokenizer, model.session.config.get("vocab")):
+    if options["beside"] and (doubt := tokenizer_doubt(model.tokenizer, model.session.config.get("vocab"))):
         say(doubt)
     _say_what_is_cut(texts)
     loaded, timing = time.monotonic(), Timing()

@@ -153,6 +153,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         if options["draft"]:
             loading = {name: options[name] for name in ("target", "threads", "trust")}
             model.draft = load(options["draft"], **loading, cache=None if cache is None else _cache_folder(ctx))
+        options["beside"] = options["tokenizer_path"] is not None or given.weights is None or not given.weights.is_dir()
         generate(model, prompts, said, options, {"process": ctx.obj["started"], "run": started, "compiled": compiled})
     return 0
 

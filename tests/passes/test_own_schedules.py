@@ -87,6 +87,22 @@ def test_tiles_that_do_not_go_together_are_an_error_at_the_form(
     assert form.startswith("(tile.mma p sums ") and form.count("(") == form.count(")") == 1
 
 
+def test_a_word_that_is_none_is_held_against_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no `tile\.sotre`; did you mean `tile\.store`") as found:
+        compiled(tmp_path, schedule().replace("tile.store", "tile.sotre"))
+    assert found.value.render().startswith(f"{tmp_path / 'mine.lisp'}:10:19: error: ")
+
+
+def test_ir_that_passes_left_as_it_was_is_shown_once(tmp_path: Path) -> None:
+    shown: list[str] = []
+    (tmp_path / "mine.lisp").write_text(schedule())
+    request = Request(plain(64, 64, 128).write(tmp_path), "cuda:sm_80", schedules=[tmp_path / "mine.lisp"])
+    compile_request(request, Observer(print_after=("choose-tiles",), show=shown.append))
+    texts = [text.split("\n", 1)[1] for text in shown if "\n" in text]
+    assert len(texts) == len(set(texts)) and shown[0].startswith("// IR after choose-tiles\n")
+    assert len(shown) > len(texts) and all(text.endswith(": as above") for text in shown if "\n" not in text)
+
+
 def test_python_takes_files_of_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LISPGPT_CACHE", str(tmp_path / "cache"))

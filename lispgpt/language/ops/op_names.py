@@ -72,6 +72,8 @@ def _fail_unknown_op(evaluator: Evaluator, symbol: Symbol, environment: Environm
             evaluator.site.fail(
                 f"the dialect `{dialect}` is not declared; write (require-dialect {dialect}) first", symbol
             )
+        if words := [name for name in environment.visible() if name.startswith(f"{dialect}.")]:
+            evaluator.site.fail(f"there is no `{symbol.name}`{did_you_mean(symbol.name, words)}", symbol)
         hint = did_you_mean(dialect, [*declared, *DIALECTS])
         evaluator.site.fail(f"there is no dialect `{dialect}`{hint}", symbol)
     full = declared[dialect]
