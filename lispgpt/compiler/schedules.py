@@ -261,7 +261,7 @@ _ROWS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "numbers": ((ROWS, ROW_TENSOR, TWO, COLUMNS), lambda r, *how: r.numbers(*how)),
     "store-numbers": ((ROWS, ELEMENTS, ROW_TENSOR, TWO, COLUMNS), lambda r, *how: r.store(*how)),
     "shares": ((ROWS,), lambda r: r.rows.sums[0].shares if r.rows.sums else 0),
-    "share-rows": ((ROWS,), lambda r: r.rows.sums[0].each),
+    "share-rows": ((ROWS,), lambda r: r.rows.sums[0].each if r.rows.sums else 0),
     "share-task": ((ROWS, *[NUMBER] * 2), lambda r, *how: r.share_task(*how)),
     "same-rows": ((ROWS,), lambda r: tuple(r.constants)),
     "summed": ((ROWS,), lambda r: tuple(r.summed)),

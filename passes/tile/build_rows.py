@@ -24,11 +24,8 @@ At = tuple[Index, Index]
 
 @dataclass(frozen=True)
 class RowTensor:
-    """A tensor with a row, or one number, for each row of a kernel; or with one row, the same for all.
-
-    columns: of a row; 1: it is a number.  bytes: of the elements by which a thread's vectors are as long as the widest
-    load.
-    """
+    """A tensor with a row, or one number, for each row of a kernel; or if it is `alone` with one row, the same for
+    all."""
 
     tensor: ir.Value
     kernel: RowsKernel
@@ -96,6 +93,8 @@ class RowsBuilder:
 
     def chunk(self, x: RowTensor) -> int:
         """Columns of which each thread of the team has one vector."""
+        if not self.team:
+            raise Refused("who has which row is said first, by tile.row-task or tile.share-task")
         threads, bytes_ = self.team
         if not x.has_columns:
             return 1
@@ -119,6 +118,8 @@ class RowsBuilder:
     def row_task(self, threads: int, teams: int, bytes_: int, together: int) -> At:
         """The row of a thread's team, where each block has so many teams; together: vectors of a long row that a thread
         reads ahead of reducing the first."""
+        if self.rows.sums:
+            raise Refused("its columns are summed, in shares: tile.share-task says who has which row")
         if self.rows.count % teams:
             raise Refused(f"{teams} teams of a block do not divide {self.rows.count} rows")
         self.launch.grid = [self.rows.count // teams]
@@ -129,6 +130,8 @@ class RowsBuilder:
     def share_task(self, threads: int, bytes_: int) -> At:
         """(share, row): the share of the rows that this block's team takes one after another, and where along the other
         dimensions they are."""
+        if not self.rows.sums:
+            raise Refused("it sums no columns: tile.row-task says who has which row")
         if not self.rows.sums_are_alike:
             raise Refused("its sums of columns are not over alike rows")
         shares, inner = self.rows.sums[0].shares, prod(self.rows.rows[1:])

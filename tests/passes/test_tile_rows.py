@@ -133,6 +133,26 @@ def test_a_users_own_schedule_of_rows_comes_first(target: str, tmp_path: Path) -
     assert facts["tiles"] == "rows"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("(tile.row-results r)", "[(first (tile.row-results r))]", "it stores 1 of 3 results"),
+        ("(tile.row-task r 64 1 4 1)", "[0 0]", "who has which row is said first"),
+        ("(tile.row-task r 64 1 4 1)", "(tile.share-task r 64 4)", "it sums no columns"),
+        ("(tile.row-task r 64 1 4 1)", "(tile.row-task r 64 7 4 1)", "7 teams of a block do not divide 40 rows"),
+    ],
+)
+def test_a_schedule_that_cannot_be_leaves_the_kernel_to_the_librarys(
+    before: str, after: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.lisp").write_text(OWN.replace(before, after))
+    (tmp_path / "rows.lisp").write_text(SOFTMAX.format(n=40, m=40))
+    request = Request(tmp_path / "rows.lisp", "rocm:gfx1151", schedules=[tmp_path / "own.lisp"])
+    (facts,) = compile_request(request, Observer())[0].kernels.values()
+    assert facts["tiles"] == "rows"
+    assert says in facts["offers"][0]["refused"] and facts["offers"][0]["schedule"] == "wide-blocks"
+
+
 SUMS = """
 (schedule a-row-a-turn [r]
   {{:of rows :takes (> (tile.shares r) 0)}}

@@ -16,6 +16,7 @@ from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.elementwise import only_chooses
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.lower.lowering import Lowering
@@ -41,6 +42,10 @@ class RowLowering(Lowering):
         for op in self.program[:-1]:
             self._op(op)
         self._know_everything()
+        stored = {op.operands[1] for inner in self.program for op in (inner, *nested_operations(inner))
+                  if op.name == "tile.store"}  # fmt: skip
+        if missing := [tensor for tensor, _ in self.results if tensor not in stored]:
+            raise Refused(f"it stores {len(self.results) - len(missing)} of {len(self.results)} results")
 
     def _start(self) -> None:
         """Let the launches behind start, before anything is read."""
