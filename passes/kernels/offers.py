@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import attribute, ir
-from lispgpt.ir.structure import operations
 
 OFFERS = "offers"
 """A kernel's attribute: for each schedule {schedule, own} with nanoseconds, where they are known, or refused."""
@@ -60,9 +59,8 @@ def note_offers(kernel: ir.Operation, offers: Sequence[Offer]) -> None:
 
 def note_identity(kernel: ir.Operation) -> str:
     """Before any schedule has written to its body; the identity."""
-    body = kernel.regions[0].blocks[0]
-    text = "\n".join([*(str(a.type) for a in body.arguments), *map(str, operations(body))])
-    found = hashlib.sha256(text.encode()).hexdigest()[:16]
+    text = kernel.get_asm(use_local_scope=True, assume_verified=True)
+    found = hashlib.sha256(text[text.index("\n") :].encode()).hexdigest()[:16]  # without its name and attributes
     kernel.attributes[IDENTITY] = attribute(found)
     return found
 
