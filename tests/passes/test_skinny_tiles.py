@@ -204,6 +204,19 @@ def test_lanes_keep_to_their_registers(chip: str, tmp_path: Path) -> None:
     assert {name: code.descriptor(name).private_bytes for name in kernels} == dict.fromkeys(kernels, 0)
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_blocks_of_fewer_rows_than_there_are_to_multiply(chip: str, tmp_path: Path) -> None:
+    """As where a prompt is sent to eight experts: what there are few of is in blocks."""
+    rng = seeded.rng()
+    sizes = int(rng.integers(16, 40)), int(rng.integers(2, 9)), 256 * int(rng.integers(1, 3))
+    kind = str(rng.choice(BLOCK_DTYPES))
+    request, given, expected = made(tmp_path, "plain", sizes, ("f32", kind), chip, "(pass choose-tiles)")
+    artifact, _ = compile_request(request, Observer())
+    (entry,) = artifact.plan.entries
+    found = run(artifact, entry, given) if chip.startswith("cuda") else Emulation(artifact, given).run(entry)
+    agrees(found, expected, (chip, sizes, kind))
+
+
 def test_schedules_are_chosen_by_time_and_say_so(tmp_path: Path) -> None:
     """Every schedule says what it would take, or why it takes no part; none is first by its place in a pipeline."""
     request, _, _ = made(tmp_path, "plain", (8, 8192, 2048), ("f32", "int8"), "cuda:sm_90a", "(pass choose-tiles)")

@@ -57,6 +57,7 @@
   {:takes (let [p (skinny-of kernel)]
             (and (> (tile.columns p) 1) (<= (tile.columns p) 16) (>= (tile.rows p) 16)
                  (tile.direct? (tile.left p)) (tile.brought? (tile.right p))
+                 (= (tile.block (tile.right p)) 1)                ; weights in blocks are the left ones
                  (not (= (best p) nil))))}
   (let [p (skinny-of kernel)
         [rows resident sharing blocks ahead] (best p)

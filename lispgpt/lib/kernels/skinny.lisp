@@ -53,6 +53,7 @@
   {:takes (let [p (skinny-of kernel)]
             (and (> (tile.columns p) 1) (<= (tile.columns p) (if (= (tile.block (tile.left p)) 1) 16 64)) (>= (tile.rows p) 16)
                  (tile.memory? (tile.left p)) (tile.brought? (tile.right p))
+                 (= (tile.block (tile.right p)) 1)                ; weights in blocks are the left ones
                  (not (= (best p) nil))))}
   (let [p (skinny-of kernel)
         [rows resident step slots sharing] (best p)
