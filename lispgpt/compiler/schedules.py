@@ -196,6 +196,10 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
         (PRODUCT, SIZES, SIZES, NUMBER, NUMBER),
         lambda kernel, sizes, k, *how: kernel.direct_nanoseconds(*sizes, *k, *how),
     ),
+    "registers?": (
+        (PRODUCT, SIZES, SIZES, NUMBER, NUMBER),
+        lambda kernel, sizes, k, *how: kernel.has_registers(*sizes, *k, *how),
+    ),
     "direct-words": ((PRODUCT, SIZES, NUMBER), lambda kernel, sizes, k: kernel.direct_words(*sizes, k)),
     "resident": ((KERNEL, NUMBER), _resident),
     "task": ((PRODUCT, SIZES), lambda kernel, sizes: kernel.task(*sizes)),

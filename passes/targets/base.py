@@ -47,6 +47,9 @@ class Target:
     line_tables: ClassVar[str] = "LineTablesOnly"
     """What LLVM is to write of places in programs: its name of a kind of debug information."""
 
+    makes_room: ClassVar[bool] = True
+    """Whether the compiler makes do with fewer registers than a lane would fill, in order and time of loads."""
+
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128)
     """Positions that a generating program's entry is compiled for, as far as its context reaches."""
 
@@ -160,6 +163,9 @@ class Gpu(Target):
 
     loop_annotation: ClassVar[str] = ""
     """LLVM's attribute of the loops of tile programs, where it should do other than it would."""
+
+    makes_room: ClassVar[bool] = True
+    """Whether the compiler makes do with fewer registers than a lane would fill, in order and time of loads."""
 
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 512, 1024)
     runs_ahead: ClassVar[bool] = True

@@ -37,6 +37,8 @@ class Rocm(Gpu):
     """Tile programs say what is on its way while they multiply.  Of loops that it writes out LLVM starts the loads of
     all rounds at once, for which lanes have no registers."""
 
+    makes_room: ClassVar[bool] = False
+
     shared_bytes: int = 64 * 1024
     registers: int = 192 * 1024
     most_registers: int = 256

@@ -33,6 +33,7 @@ from lispgpt.passes.tile.copies import (
     packed,
 )
 from lispgpt.passes.tile.cost import SPILLED, Work, seconds, unpacking, work_of
+from lispgpt.passes.tile.lane_registers import has_room
 from lispgpt.passes.tile.tasks import Task, check_steps
 from lispgpt.passes.tile.types import (
     SPREAD,
@@ -151,6 +152,13 @@ class Builder:
         held = ((self.left, rows // unit.rows * len(unit.left_rows)), (self.right, columns // unit.columns))
         numbers = share // unit.block * unit.run
         return sum(n * numbers * _row_bytes(x) * (3 if x.reduces() else 1) // (4 * p.inner) for x, n in held)
+
+    def has_registers(self, rows: int, columns: int, share: int, members: int, ahead: int, resident: int) -> bool:
+        """Whether lanes have registers for such tiles: of plain weights, and where the compiler makes do with fewer,
+        that is left to `direct_nanoseconds`."""
+        if self.target.makes_room or not isinstance(self.left, PackedOperand):
+            return True
+        return has_room(self.left, (rows, columns), share, members, ahead, self.target, resident)
 
     def copies(self, boxes: Sequence[Box]) -> str:
         """How this chip brings such boxes to shared memory: BULK where it can all of them, ASYNC where it can some, the

@@ -27,6 +27,7 @@
        (<= (* sharing (capability subgroup-size)) 512)
        (<= (* (min (+ ahead 1) (steps p sharing blocks)) (tile.direct-words p [rows (columns-of p)] (share-of p blocks)))
            384)                                                  ; not all of which is there at once
+       (tile.registers? p [rows (columns-of p)] [(share-of p blocks) sharing] ahead resident)
        (or (= (tile.parts p (tile.left p)) 1) (= (capability subgroup-size) 32)) ; what is split spills on CDNA
        (<= (* 4 sharing rows (columns-of p)) (capability shared-bytes))
        (= (mod (* sharing (share-of p blocks)) (tile.block (tile.left p))) 0)
