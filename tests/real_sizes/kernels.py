@@ -145,6 +145,11 @@ class Artifacts:
             self.module = ir.Module.parse(self.text[self.text.index("\n") :])
             self.functions = {symbol_of(f): f for f in kernel_functions(self.module)}
 
+    @property
+    def spilled(self) -> dict[str, int]:
+        """Bytes of scratch memory of a thread by kernel, of those that have any, as far as is known."""
+        return {name: found for name in self.artifact.kernels if (found := self.chip.scratch(name))}
+
     def has_reference(self, group: Group) -> bool:
         """Whether what a kernel computes is known without the CPU's."""
         return group.main.kernel in self.functions

@@ -124,7 +124,7 @@ class Case:
         given = {NAMES[key]: value for key, value in size.items() if key in NAMES and NAMES[key] in known}
         if not given.get("heads", 1):
             given = {name: value for name, value in given.items() if not name.endswith(("heads", "head-width"))}
-        given |= {"layers": LAYERS, "context": CONTEXT}
+        given |= {"layers": LAYERS, "context": CONTEXT} | size.get("settings", {})
         given |= {"weight-type": self.weights} if "weight-type" in known else {}
         if "kind" in known and "(kind" not in text:
             given |= {"kind": size["kind"]} if f'"{size["kind"]}"' in text else {}

@@ -43,6 +43,8 @@ TARGETS = ("rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201", "cuda:sm_80", "cuda:sm
 PRECISIONS = ("exact", "fast")
 BEGUN, PART, DONE, REFUSED = "begun", "part", "done", "refused"
 """What comes of a case: PART where there are more kernels of it."""
+UNDIVIDED = "elements, and blocks of"
+"""What is said of rows that whole blocks do not divide, the one thing for which a case is refused."""
 
 
 def main() -> int:
@@ -142,8 +144,9 @@ def outcomes(case: Case, folder: Path, seed: int, keys: set[str], limits: Limits
             compared |= found.how == "right"
             yield found
         end = PART if left else DONE
-    except UserError as error:  # blocks that do not divide the rows
-        yield Found(str(case), "?", "", REFUSED, error.message[:300])
+    except UserError as error:
+        how = REFUSED if UNDIVIDED in error.message else "failed"
+        yield Found(str(case), "?", "", how, error.message[:300])
     except Exception as error:  # the tool goes on with others
         yield Found(str(case), "?", "", "failed", "".join(traceback.format_exception(error))[-900:])
     yield Found(str(case), "", "", end, f"{time.monotonic() - start:.1f} s")
