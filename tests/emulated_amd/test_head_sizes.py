@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from emulated_amd.running import run_entries
 from head_sizes import HeadSize, assert_near, random_inputs, write_program
+from real_sizes.chips import Amd
 
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 from lispgpt.compiler.kernel_report import kernel_facts
@@ -54,3 +55,23 @@ def test_attention_of_a_prompt_keeps_to_its_registers(tmp_path: Path) -> None:
     found = run_entries(artifact, list(expected), values)
     for name, right in expected.items():
         assert_near(found[name], right, name)
+
+
+@pytest.mark.parametrize("cache", ["f32", "bf16"])
+def test_queries_that_are_computed_are_so_once_for_a_block(cache: str, tmp_path: Path) -> None:
+    """Of heads whose queries lanes do not keep: made in shared memory, beside fewer keys where these are in f32."""
+    sizes = [HeadSize(128, cache)]
+    program = write_program(tmp_path / "attention.lisp", sizes, 160)
+    text = (
+        program.read_text()
+        .replace("(attend (heads-of q", "(attend (* 2.0 (heads-of q")
+        .replace(" 2) (heads-of k", " 2)) (heads-of k")
+    )
+    program.write_text(text)
+    artifact, _ = compile_request(Request(program, "rocm:gfx1151"), Observer())
+    values, expected = random_inputs(sizes, 160, 128)
+    halves = {name: value / 2 if name.startswith("q") else value for name, value in values.items()}
+    found = run_entries(artifact, list(expected), halves)
+    for name, right in expected.items():
+        assert_near(found[name], right, name)
+    assert {name: Amd(artifact).scratch(name) for name in artifact.kernels} == dict.fromkeys(artifact.kernels, 0)

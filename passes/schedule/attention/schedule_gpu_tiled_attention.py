@@ -17,6 +17,7 @@ Ensures: those kernels of kind "attention" have only scalar, vector and matrix o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 
@@ -42,6 +43,7 @@ from lispgpt.passes.schedule.attention.async_attention import AsyncBlock, AsyncL
 from lispgpt.passes.schedule.attention.key_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.schedule.attention.results import TeamSums, write_rows
 from lispgpt.passes.schedule.attention.score_products import Products, SubgroupProducts, WarpgroupProducts
+from lispgpt.passes.schedule.attention.shared_queries import SharedQueries
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.attention_cost import (
@@ -162,8 +164,26 @@ class _TiledAttention:
         writers = 0 if self.warpgroup is None else self.warpgroup.threads // target.subgroup
         copied_keys = options.copied_keys if self.teams <= writers else 0
         self.asynchronous = AsyncLayout.of(attention, target, copied_keys, options.stages)
+        self.shared_queries = self._shared_queries()
         while self.teams > 1 and not self.fits():
             self.teams -= 1
+        if self.shared_queries is not None and not self.fits():
+            self._fewer_keys(staged)
+
+    def _shared_queries(self) -> SharedQueries | None:
+        """Where lanes do not keep them, and shared memory has room."""
+        by_lanes = self.warpgroup is None and self.asynchronous is None and not self.kept
+        suits = by_lanes and SharedQueries.suits(self.attention.queries, self.unit)
+        return SharedQueries(self.attention.queries, self.unit, self.rows) if suits else None
+
+    def _fewer_keys(self, staged: Sequence[Staged]) -> None:
+        """As few of a tile as leave room for the queries; where none do, queries are read again for every tile."""
+        keys, tile, step = self.keys, self.tile, lcm(self.unit.block, self.unit.columns)
+        while not self.fits() and self.keys % (2 * step) == 0:
+            self.keys //= 2
+            self.tile = TileLayout(staged, self.target, self.keys, self.threads, False)
+        if not self.fits():
+            self.keys, self.tile, self.shared_queries = keys, tile, None
 
     def fits(self) -> bool:
         """Whether the block's shared memory is one that the target has."""
@@ -198,10 +218,15 @@ class _TiledAttention:
         )
 
     def _tile_bytes(self) -> int:
-        """Of shared memory for tiles."""
+        """Of shared memory for tiles, and behind them for queries that are there."""
+        if self.asynchronous is not None:
+            return self.asynchronous.memory_bytes(self.teams)
+        return self._queries_from + (0 if self.shared_queries is None else self.shared_queries.nbytes)
+
+    @property
+    def _queries_from(self) -> int:
         weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
-        tiles = self.teams * self.tile.nbytes + weights
-        return tiles if self.asynchronous is None else self.asynchronous.memory_bytes(self.teams)
+        return self.teams * self.tile.nbytes + weights
 
     def _memory_bytes(self) -> int:
         return self._tile_bytes() if self.teams == 1 else self._team_sums.nbytes
@@ -253,7 +278,7 @@ class _TiledAttention:
         if self.asynchronous is None:
             place, teams = self.block_rows.place(0), (self.teams, self.team, self.thread)
             self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
-            self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
+            self.products = self._products(own_first, thread, subgroup)
         if block is None:
             running = self._attend()
         else:
@@ -267,8 +292,8 @@ class _TiledAttention:
         facts = (running, lanes, self.kernel, self.attention, places, inside)
         b.if_live(None if block is None else b.less(thread, self.threads), lambda: write_rows(*facts))
 
-    def _products(self, own_first: Index, number: Index) -> Products:
-        """number: the subgroup's in the block."""
+    def _products(self, own_first: Index, thread: Index, subgroup: Index) -> Products:
+        """thread: of the block.  subgroup: of the team."""
         own, facts = b.add(own_first, self.lanes.row), (self.attention.queries, self.reader, self.lanes)
         places = [(self.block_rows.place(b.add(own, row)), 0) for row in self.unit.left_rows]
         parts = 2 if self.attention.exact else 1
@@ -280,8 +305,19 @@ class _TiledAttention:
             shape = [self.teams * self.subgroups, *left_of.weight_shape(self.unit, self.keys)]
             return self.memory.view(self.teams * self.tile.nbytes, shape, ir.BF16Type.get())
 
-        left = [left_of.operand_blocks(*facts, places, self.kept)]
-        return SubgroupProducts(self.tiles, left, parts, memory, number, self._wait)
+        number = b.add(b.mul(self.team, self.subgroups), subgroup)
+        left = self._filled(thread, subgroup) or left_of.operand_blocks(*facts, places, self.kept)
+        return SubgroupProducts(self.tiles, [left], parts, memory, number, self._wait)
+
+    def _filled(self, thread: Index, subgroup: Index) -> Callable[[int], left_of.Block] | None:
+        """Gives blocks of a subgroup's queries from shared memory, where they are filled in here; None elsewhere."""
+        queries = self.shared_queries
+        if queries is None:
+            return None
+        memory = self.memory.view(self._queries_from, queries.shape, ir.BF16Type.get())
+        queries.fill(memory, self.block_rows, thread, self.teams * self.threads)
+        b.barrier()
+        return queries.blocks(memory, b.mul(subgroup, 16), self.lanes)
 
     def _row_tile(self) -> Index:
         """The number of the block's rows, longest first."""
