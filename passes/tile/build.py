@@ -33,7 +33,7 @@ from lispgpt.passes.tile.copies import (
     packed,
 )
 from lispgpt.passes.tile.cost import SPILLED, Work, seconds, unpacking, work_of
-from lispgpt.passes.tile.lane_registers import has_room
+from lispgpt.passes.tile.lane_registers import filled, has_room
 from lispgpt.passes.tile.tasks import Task, check_steps
 from lispgpt.passes.tile.types import (
     SPREAD,
@@ -154,11 +154,14 @@ class Builder:
         return sum(n * numbers * _row_bytes(x) * (3 if x.reduces() else 1) // (4 * p.inner) for x, n in held)
 
     def has_registers(self, rows: int, columns: int, share: int, members: int, ahead: int, resident: int) -> bool:
-        """Whether lanes have registers for such tiles: of plain weights, and where the compiler makes do with fewer,
-        that is left to `direct_nanoseconds`."""
-        if self.target.makes_room or not isinstance(self.left, PackedOperand):
+        """Whether lanes have registers for such tiles; where the compiler makes do with fewer that is left to
+        `direct_nanoseconds`."""
+        if self.target.makes_room:
             return True
-        return has_room(self.left, (rows, columns), share, members, ahead, self.target, resident)
+        steps = -(-self.product.inner // (share * members))
+        parts = self.parts_of(self.right)
+        registers = filled(self.left, self.right, (rows, columns), share, ahead, steps, parts, self.target)
+        return has_room(registers, members * self.target.subgroup, resident, self.target)
 
     def copies(self, boxes: Sequence[Box]) -> str:
         """How this chip brings such boxes to shared memory: BULK where it can all of them, ASYNC where it can some, the

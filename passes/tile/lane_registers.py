@@ -1,7 +1,7 @@
-"""How many registers lanes fill that load weights in blocks to multiply them, and other rows beside these.
+"""How many registers lanes fill that load rows of weights to multiply them, and the other operand's beside these.
 
 A model of what LLVM makes of such loops for AMD's chips, by 87 kernels for gfx942, gfx1151 and gfx1201 (2026): of those
-that have room by it none spilled; of 23 that have none 19 did.
+that have room by it none spilled; of 36 that have none 19 did.
 """
 
 from __future__ import annotations
@@ -9,32 +9,57 @@ from __future__ import annotations
 from math import gcd
 
 from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir import build as b
 from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.tile.copies import WORD, PackedOperand
 
-SCALE = {"q4_k": 10.0, "int8": 1.5, "q8_0": 0.75, "q4_0": 0.75}
-"""What a row's scale takes while it is on its way, and while it is unpacked: q4_k's lies in four words."""
+SCALE, LONG_SCALE = 1.5, 10.0
+"""What a row's scale takes while it is on its way, and while it is unpacked; and one of q4_k's, in four words."""
 
-BESIDE, SUM, LATER = 0.75, 1.5, 80
-"""The same of a number of the other operand, and of a sum; and of each step ahead but the first, beside its loads."""
+BESIDE, AT_ONCE, SUM, LATER = 0.75, 1.5, 1.5, 80
+"""The same of a word of the other operand, where one step of it follows another and where all of it comes at once; of a
+sum; and of each step ahead but the first, beside its loads."""
+
+COMPUTED, NORMED = 2, 3
+"""Words for one of the other operand that is made of several, and that waits for its row's besides."""
 
 FILLED = 0.97
 """How much of a lane's registers may be filled so."""
 
 
-def has_room(
-    weights: PackedOperand, sizes: tuple[int, int], share: int, members: int, ahead: int, target: Gpu, resident: int
-) -> bool:
-    """Whether a lane's registers hold tiles of so many (rows, columns) and `ahead` steps more of them, of so much k for
-    each of the members that share it out, in blocks of which so many share a core."""
+def filled(
+    left: Operand, right: Operand, sizes: tuple[int, int], share: int, ahead: int, steps: int, parts: int, target: Gpu
+) -> float:
+    """Of so many rows of weights and columns, by a lane that has one of `steps` of so much k and `ahead` more.  parts:
+    BF16 numbers that one of a column becomes."""
     unit, (rows, columns) = target.matrix, sizes
     assert unit is not None
-    tiles, pieces, lines, steps = rows // unit.rows, len(unit.pieces()), len(unit.left_rows), share // unit.block
-    scaled = gcd(share, BlockWeights(weights.tensor, weights.blocks).scaled)
-    shifted = find_dtype(weights.blocks).item_bytes % WORD != 0
-    step = tiles * (pieces * SCALE[weights.blocks] * share / scaled + lines * steps * (unit.run // WORD + shifted))
-    step += BESIDE * (columns // unit.columns) * steps * unit.run
-    sums = SUM * 2 * rows * columns / target.subgroup  # of one scale, and of all
-    filled = (ahead + 1) * step + sums + tiles * (lines + pieces) + LATER * (ahead - 1)
-    return filled <= FILLED * target.lane_registers(members * target.subgroup, resident)
+    tiles, blocks = rows // unit.rows, share // unit.block
+    numbers, packed = blocks * (columns // unit.columns) * unit.run, isinstance(left, PackedOperand)
+    words = numbers * b.item_bytes(right.tensor.type) / WORD
+    words *= NORMED if right.reduces() else COMPUTED if right.is_computed() else 1
+    weights, lines = _weights(left, unit, share)
+    held = min(ahead + 1, steps)
+    step = tiles * weights + (BESIDE if steps > 1 else AT_ONCE) * words
+    sums = rows * columns / target.subgroup * (2 if packed else 1)  # of one scale, and of all
+    split = numbers * parts / 2 if packed else 0  # which all scales' sums are of
+    return held * step + SUM * sums + split + tiles * lines + LATER * max(0, held - 2)
+
+
+def has_room(registers: float, threads: int, resident: int, target: Gpu) -> bool:
+    """Whether so many are there for each lane of a block of so many threads."""
+    return registers <= FILLED * target.lane_registers(threads, resident)
+
+
+def _weights(left: Operand, unit: MatrixUnit, share: int) -> tuple[float, int]:
+    """(what a step of a tile takes, from how many rows)."""
+    lines, blocks = len(unit.left_rows), share // unit.block
+    if not isinstance(left, PackedOperand):
+        return lines * blocks * unit.run * b.item_bytes(left.tensor.type) / WORD, lines
+    pieces, packed = len(unit.pieces()), BlockWeights(left.tensor, left.blocks)
+    run = unit.run // WORD + (find_dtype(left.blocks).item_bytes % WORD != 0)  # which lies across words
+    scales = pieces * (LONG_SCALE if left.blocks == "q4_k" else SCALE) * share / gcd(share, packed.scaled)
+    return scales + lines * blocks * run, lines + pieces
