@@ -4,9 +4,11 @@
                                    [--part I/N] [--shuffle] [--few N] [--seed S] [--seconds N] [--case-seconds N]
                                    [--minutes N] [--to FILE]
     python tests/real_sizes/run.py --table FILE…
+    python tests/real_sizes/run.py --page FILE…
 
 Each kernel, by its text and sizes, runs once; FILE has a line of JSON for each, and what is in it is not run again.  At
-the end a table in Markdown says how many there were of each outcome.
+the end a table in Markdown says how many there were of each outcome.  With --page what files have is counted by classes
+in tested.md beside this one.
 
 With --shuffle every class, which is a target, an entry, weights and a precision, has a model before any has a second
 one, and with --few N no more than N kernels of a model are run, of different kinds, the cheapest first: what is left of
@@ -35,10 +37,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from real_sizes.kernels import Artifacts, Found, chosen, distinct
 from real_sizes.models import ENTRIES, WEIGHTS, Case, sizes
-from real_sizes.table import BAD, Class, classes, table
+from real_sizes.table import BAD, Class, by_class, classes, table
 
 from lispgpt.base.errors import UserError
 
+PAGE = Path(__file__).resolve().parent / "tested.md"
 TARGETS = ("rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201", "cuda:sm_80", "cuda:sm_90a", "cpu")
 PRECISIONS = ("exact", "fast")
 BEGUN, PART, DONE, REFUSED = "begun", "part", "done", "refused"
@@ -51,6 +54,11 @@ def main() -> int:
     options = _options(sys.argv[1:])
     if options.table:
         print(table([each for path in options.table for each in _read(path)]))
+        return 0
+    if options.page:
+        text = PAGE.read_text().partition("\n| ")[0]
+        known = [each for path in options.page for each in _read(path)]
+        PAGE.write_text(f"{text}\n{by_class(known)}\n")
         return 0
     known = _read(options.to)
     keys, end = {each["key"] for each in known}, time.monotonic() + 60 * options.minutes
@@ -168,6 +176,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=1e6, help="after which no case is begun")
     parser.add_argument("--to", type=Path, default=Path("real_sizes.jsonl"))
     parser.add_argument("--table", nargs="*", type=Path, help="print the table of what such files have")
+    parser.add_argument("--page", nargs="*", type=Path, help=f"the same by classes, in {PAGE.name}")
     return parser.parse_args(arguments)
 
 

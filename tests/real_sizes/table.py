@@ -10,6 +10,7 @@ Class = tuple[str, ...]
 BAD = ("wrong", "fault", "failed", "not modelled")
 HEAD = ("target", "classes", "models", "kernels", "float64", "CPU", "wrong", "faults", "no reference", "too slow",
         "spills")  # fmt: skip
+OF_CLASSES = ("target", "entry", "weights", "models", "right, exact", "right, fast", "not compared")
 
 
 def table(known: Sequence[Mapping[str, Any]]) -> str:
@@ -33,6 +34,19 @@ def table(known: Sequence[Mapping[str, Any]]) -> str:
             spilled = "unknown"
         lines.append(_row([target, right, len(models), len(mine), *counts, spilled]))
     return "\n".join([*lines, "", *_said([*kernels, *(each for each in known if not each["key"])])])
+
+
+def by_class(known: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: of each target, entry and weights how many different kernels are right, exact and fast, of how many
+    models, and how many have only been executed, as comparing them takes too long."""
+    lines = [_row(OF_CLASSES), _row(["---"] * len(OF_CLASSES))]
+    for kind in sorted({_class(each)[:3] for each in known if each["key"]}):
+        mine = _once([each for each in known if each["key"] and _class(each)[:3] == kind])
+        right = [each for each in mine if each["how"] == "right"]
+        models = len({each["case"].split()[0] for each in right})
+        counts = [sum(_class(each)[3] == precision for each in right) for precision in ("exact", "fast")]
+        lines.append(_row([*kind, models, *counts, len(mine) - len(right)]))
+    return "\n".join(lines)
 
 
 def _target(found: Mapping[str, Any]) -> str:

@@ -275,3 +275,11 @@ def test_cheap_kernels_come_first_and_others_wait(small: Artifacts, monkeypatch:
     bytes_of_blocks = [sum(a.nbytes for a in group.main.arguments) / np.prod(group.main.grid)
                        for group in order if made.has_reference(group)]  # fmt: skip
     assert bytes_of_blocks == sorted(bytes_of_blocks) and len(set(bytes_of_blocks)) > 1
+
+
+def test_the_page_has_all_classes() -> None:
+    """With a kernel that is right for each precision, and no class that is gone."""
+    rows = [line.strip("| ").split(" | ") for line in run.PAGE.read_text().splitlines() if line.startswith("| ")][2:]
+    there = {tuple(row[:3]) for row in rows if int(row[4]) and int(row[5])}
+    wanted = {case.kind[:3] for case in cases_of([], ())}
+    assert there == wanted == {tuple(row[:3]) for row in rows}
