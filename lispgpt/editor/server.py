@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -71,6 +72,7 @@ class Server(LanguageServer):
             file = self.files.get(path)
             self.nearby[path] = None
             if file is not None and file.index:
+                gc.freeze()  # what stays anyway: going through it again and again would take as long as many answers
                 time.sleep(0.01)  # what is asked meanwhile comes first
 
     def at(self, params: Any) -> tuple[View, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Awaitable
@@ -14,6 +15,7 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
 from lispgpt.cli.main import main_group
+from lispgpt.editor.server import Server
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATIENCE = 60.0
@@ -171,6 +173,18 @@ async def _rename_and_lay_out(editor: Editor) -> None:
         client.text_document_formatting_async(types.DocumentFormattingParams(editor.document, options))
     )
     assert edits is not None and [each.new_text for each in edits] == ["    (linear hidden (out-w l) (out-b l))))\n"]
+
+
+def test_programs_nearby_are_left_out_when_memory_is_looked_through(tmp_path: Path) -> None:
+    """A collection that goes through all that was read of them takes as long as many answers, and one has to wait."""
+    (tmp_path / "near.lisp").write_text("(defn f [x] x)\n")
+    server, before = Server(), gc.get_freeze_count()
+    try:
+        server._look_around([tmp_path])
+        assert list(server.nearby) == [tmp_path / "near.lisp"] and gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
+        server.checker.close()
 
 
 def test_what_is_missing_is_told(monkeypatch: Any) -> None:
