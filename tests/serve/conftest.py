@@ -41,8 +41,14 @@ class Running:
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lispgpt.Model]:
-    with lispgpt.load(AUSTEN, batch=PLACES, cache=tmp_path_factory.mktemp("served"), threads=1) as made:
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What servers of so many places compile is compiled once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def model(cache: Path) -> Iterator[lispgpt.Model]:
+    with lispgpt.load(AUSTEN, batch=PLACES, cache=cache, threads=1) as made:
         yield made
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from serve.conftest import AUSTEN
+from serve.promise import PLACES
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -81,7 +82,7 @@ def routes() -> list[Any]:
     return application(Models({}, 1))._app.routes  # type: ignore[attr-defined]
 
 
-def test_a_replica_of_the_example_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_replica_of_the_example_answers(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """Without Ray around it."""
     wrapped = SimpleNamespace(options=lambda **_: SimpleNamespace(bind=lambda: None))
     ray = ModuleType("ray")
@@ -90,8 +91,8 @@ def test_a_replica_of_the_example_answers(monkeypatch: pytest.MonkeyPatch, tmp_p
     )
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setenv("MODEL", str(AUSTEN))
-    monkeypatch.setenv("PLACES", "2")
-    monkeypatch.setenv("LISPGPT_CACHE", str(tmp_path))
+    monkeypatch.setenv("PLACES", str(PLACES))
+    monkeypatch.setenv("LISPGPT_CACHE", str(cache))
     app = runpy.run_path(str(EXAMPLES / "serve_on_ray.py"))["replica"]()
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/health").json()["models"] == {"austen": 0}

@@ -22,6 +22,7 @@ import seeded
 from recorded_adapters import small_adapter
 from serve.client import Client
 from serve.conftest import AUSTEN
+from serve.promise import PLACES
 
 import lispgpt
 from lispgpt.cli.serve import address_of
@@ -37,12 +38,12 @@ def command(cache: Path, *more: str) -> Iterator[tuple[subprocess.Popen[bytes], 
     which stay, however many clients come (after 1,200 as after 200).
     """
     arguments = [sys.executable, "-m", "lispgpt", "serve", str(AUSTEN), *more]
-    arguments += ["--port", "0", "--places", "4", "--threads", "1"]  # clients have the other cores
+    arguments += ["--port", "0", "--places", str(PLACES), "--threads", "1"]  # clients have the other cores
     log, environment = cache / "log", {**os.environ, "LISPGPT_CACHE": str(cache), "MALLOC_ARENA_MAX": "1"}
     with log.open("wb") as said:
         process = subprocess.Popen(arguments, stderr=said, env=environment)
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not (found := re.fullmatch(r"serving at http://127.0.0.1:(\d+)\n", log.read_text())):
             assert process.poll() is None and time.monotonic() < until, log.read_text()
             time.sleep(0.02)
@@ -51,11 +52,6 @@ def command(cache: Path, *more: str) -> Iterator[tuple[subprocess.Popen[bytes], 
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
 
 
 def child_of(process: subprocess.Popen[bytes]) -> int:
