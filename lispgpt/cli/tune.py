@@ -18,6 +18,7 @@ from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.tuning import Measured, keep_tuning
+from lispgpt.runtime.decoding import DRAWN
 from lispgpt.runtime.devices import missing
 
 
@@ -42,7 +43,9 @@ def tune(ctx: click.Context, program: Path, **options: Any) -> int:
     if given.artifact is not None:
         raise UserError(f"{program} is compiled: its schedules were chosen then; give its program")
     request = requested(given, {**options, "target": running_target(target), "quick": False})
-    request = replace(request, entries=options["entries"] or None)
+    request = replace(
+        request, entries=options["entries"] or None, unneeded=(DRAWN,)
+    )  # whose products greedy steps have
     found = measure(lambda schedules: artifact_of(replace(request, tuned=schedules)), target, say)
     for candidates in found:
         echo(_line(candidates))
