@@ -95,7 +95,11 @@ LONG_PRODUCT = """
 
 @pytest.mark.parametrize(
     ("target", "inner", "columns", "threads"),
-    [("cuda:sm_80", 17408, 5, 512), ("rocm:gfx1151", 18944, 3, 512), ("rocm:gfx942", 17408, 6, 512)],
+    [
+        pytest.param("cuda:sm_80", 17408, 5, 512, marks=pytest.mark.slow),
+        pytest.param("rocm:gfx1151", 18944, 3, 512, marks=pytest.mark.slow),
+        ("rocm:gfx942", 17408, 6, 512),
+    ],
 )
 def test_a_product_whose_computed_row_is_too_long_for_shared_memory(
     target: str, inner: int, columns: int, threads: int, tmp_path: Path
