@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 import seeded
 
-from lispgpt.cli.main import main
+from lispgpt.cli.main import main, main_group
 from lispgpt.execution import opening
 from lispgpt.runtime import profile
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
@@ -61,6 +63,38 @@ def call(made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         return Done(ended.value.code, captured.out, captured.err)
 
     return run
+
+
+def documented_codes() -> list[tuple[int, str]]:
+    """The guide's exit codes, each with a command that ends so, where there is one."""
+    page = (PROGRAM.parents[1] / "lispgpt" / "reference" / "guide" / "44-commands-and-targets.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| .* \| (?:`lispgpt (.*)`)? ?\|$", page, re.MULTILINE)
+    return [(int(code), command) for code, command in rows]
+
+
+@pytest.mark.parametrize(("code", "command"), documented_codes())
+def test_exit_codes_are_as_the_guide_says(
+    code: int, command: str, call: Call, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = {3: ZeroDivisionError("by zero"), 130: KeyboardInterrupt()}.get(code)
+    assert (raised is None) == bool(command)
+    (made / "crooked.lisp").write_text("(defn  f [x]\nx)\n")
+    if raised is not None:
+        monkeypatch.setattr(main_group, "main", lambda *_, **__: _raise(raised))
+    assert call(*command.split()).code == code
+
+
+def test_every_exit_code_is_documented() -> None:
+    """Those that the command line's last lines give, in README, too."""
+    codes = {code for code, _ in documented_codes()}
+    assert codes == {0, 1, 2, 3, 130}
+    readme = (PROGRAM.parents[1] / "README.md").read_text()
+    said = re.search(r"Exit codes: (.*?)\.\n", readme, re.DOTALL)
+    assert said is not None and set(map(int, re.findall(r"\b\d+\b", said[1]))) == codes
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def assert_one_error(done: Done, code: int, *words: str) -> None:

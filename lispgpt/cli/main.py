@@ -89,7 +89,7 @@ class _Commands(Group):
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done; 1 the program, a file or its data is wrong; 2 the command line is wrong; 3 a bug in "
-    "lispgpt.",
+    "lispgpt; 130 interrupted.",
 )
 @click.version_option(__version__)
 @click.pass_context
