@@ -7,18 +7,17 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fresh_forks
 import pytest
+import ready
 import seeded
 
+from lispgpt.base import child, fresh
 from lispgpt.compiler import kernel_code
-from lispgpt.compiler.driver import compile_request
-from lispgpt.compiler.request import Observer, Request
 from lispgpt.language.reader import reader
-from lispgpt.language.reader.forms import Form
 from lispgpt.passes.targets import cpu
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -158,25 +157,23 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 FEW = 20
 """Tests for which getting ready to compile would take longer than it saves."""
-TINY = "(require nn generation training)\n(entry out [(x [4] f32)] (exp x))\n"
 
 
 @pytest.fixture(autouse=True, scope="session")
-def ready(request: pytest.FixtureRequest, objects: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What compiling any program takes is there before the first one: processes that compile are forks of this one,
-    which would each read the library anew."""
-    kept, read = cache(reader._read.__wrapped__), reader._read
-
-    def read_library_once(name: str, text: str) -> tuple[Form, ...]:
-        return kept(name, text) if name.startswith("lib/") else read(name, text)
-
+def ready_to_compile(request: pytest.FixtureRequest, objects: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "_read", read_library_once)
+        patch.setattr(reader, "_read", ready.read_library_once)
         if len(request.session.items) > FEW:
-            (program := tmp_path_factory.mktemp("ready") / "tiny.lisp").write_text(TINY)
-            for target in ("cpu", "rocm:gfx1151", "cuda:sm_90a"):
-                compile_request(Request(program, target), Observer())
+            ready.compile_once()
+            patch.setattr(fresh, "_Fresh", fresh_forks.begin)
+            patch.setattr(child, "_wait", fresh_forks.wait)
         yield
+
+
+@pytest.fixture
+def interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh processes are interpreters of their own, as they are for users."""
+    monkeypatch.setattr(fresh, "_Fresh", fresh_forks.INTERPRETER)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -74,6 +74,7 @@ def _be_the_command(command: list[str], cwd: Path | None, env: Mapping[str, str]
         environment = dict(env)
         os.environ.clear()
         os.environ.update(environment)
+        tempfile.tempdir = None
         os.chdir(cwd or ".")
         for descriptor, file in enumerate(files):
             os.dup2(file.fileno(), descriptor)

@@ -51,7 +51,9 @@ def saved_while_compiled(path: Path, cache: Path, forked: bool) -> None:
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_a_program_that_is_saved_while_it_compiles_is_compiled_again(tmp_path: Path, forked: bool) -> None:
+def test_a_program_that_is_saved_while_it_compiles_is_compiled_again(
+    tmp_path: Path, forked: bool, interpreters: None
+) -> None:
     """In a fresh process: one that has threads compiles in another, which would not know that a text is saved."""
     path, cache = program(tmp_path / "p.lisp", 2.0), tmp_path / "cache"
     call_fresh(saved_while_compiled, path, cache, forked)

@@ -73,7 +73,7 @@ def test_those_of_several_that_fail_go(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_those_of_a_fresh_interpreter_go(place: Path) -> None:
+def test_those_of_a_fresh_interpreter_go(place: Path, interpreters: None) -> None:
     assert Path(call_fresh(littered)).parent == place
     assert list(place.iterdir()) == []
 
