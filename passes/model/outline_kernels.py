@@ -41,6 +41,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.column_sums import column_sum
+from lispgpt.passes.model.gathers import absorb_gathers
 from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
@@ -51,7 +52,9 @@ from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.recognise.placements import is_placement
 from lispgpt.passes.states import NOT_OUTLINED, UNPLACED
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Cpu, Gpu
+
+FLOAT_BYTES = 4
 
 SUMS_BYTES = 1 << 15
 """Of a block's shared memory that rows are not to take."""
@@ -63,12 +66,14 @@ class OutlineKernels(Pass):
     most this many rows (0: never), which a GPU's block has room for in shared memory.  column_sums: have rows kernels
     make sums of columns in at least so many shares for each of a GPU's cores (0: never).  cached_rows: have products of
     so many rows, which the target multiplies by warpgroups, write rows to caches that are their columns (0: never).
+    gathers: have products of a CPU read what only moves elements, as patches of images do, from where they are.
     apart: make each op that computes a kernel of its own, and recompute none."""
 
     starts_from = (UNPLACED, NOT_OUTLINED)
     prologue_rows: int = 0
     column_sums: int = 0
     cached_rows: int = 0
+    gathers: bool = False
     apart: bool = False
 
     def run(self, module: ir.Module, target: object) -> None:
@@ -87,6 +92,8 @@ class OutlineKernels(Pass):
             groups = group_ops(ops, placements, self.column_sums * cores, cached, self.apart)
             if self.prologue_rows and not self.apart:
                 groups = absorb_prologues(groups, self.prologue_rows, _room(target))
+            if self.gathers and isinstance(target, Cpu) and not self.apart:
+                groups = absorb_gathers(groups, target.vector_bytes // FLOAT_BYTES)
             _rebuild(entry, groups, kernels, placements)
 
 

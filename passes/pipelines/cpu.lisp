@@ -8,10 +8,11 @@
     (pass shard-states {:devices 1}) ; and `--shard-optimizer` this
     (pass outline-loops)              ; the rounds of loops over tensors, once for all of them
     (pass cse)
+    (pass straighten-reductions)      ; sums over any dimension read what is there as it lies
     (pass hoist-slices)               ; what is read of a slice alone is made for it alone
     (pass contract-products)
     (pass round-activations {:precision "exact"})  ; `--precision` sets it
-    (pass outline-kernels)
+    (pass outline-kernels {:gathers true})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)

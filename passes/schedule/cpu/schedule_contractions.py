@@ -160,7 +160,7 @@ class _CpuProduct:
         self.rows_block = _evenly(product.rows, options.most_rows)
         rows = -(-product.rows // self.rows_block) * product.batches
         most = max(tile, min(options.transposed_outputs, product.columns * rows // enough))
-        self.columns_block = _block_of(product.columns, most, tile)
+        self.columns_block = product.columns if product.columns <= most else _block_of(product.columns, most, tile)
 
     def _dot_tile(self, most: int, options: ScheduleContractions) -> TileSizes:
         rows = _evenly(_evenly(most, options.rows), options.rows_tile)

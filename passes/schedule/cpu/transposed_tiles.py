@@ -22,9 +22,13 @@ from lispgpt.passes.schedule.cpu.register_tiles import (
     Block,
     TileSizes,
     add_products,
+    ranges,
     scratch,
     steps,
 )
+
+MOST_PARTS = 4
+"""Of k that are written out, so that a computed element's place along k is a number."""
 
 
 class TransposedTiles:
@@ -58,7 +62,13 @@ class TransposedTiles:
                 block.columns, self.width, lambda column, size: self._columns(block, sums, column, size, first, depth)
             )
 
-        steps(self.inner, self.depth, part)
+        parts = ranges(self.inner, self.depth)
+        if self.rows is not None and sum(-(-(stop - start) // size) for start, stop, size in parts) <= MOST_PARTS:
+            for start, stop, size in parts:
+                for first in range(start, stop, size):
+                    part(first, size)
+        else:
+            steps(self.inner, self.depth, part)
 
     def _widen(self, block: Block, row: Index, first: Index, depth: int) -> None:
         """A row's elements of a part of k, in f32."""
@@ -69,7 +79,11 @@ class TransposedTiles:
                 b.store(numbers, self.rows, [row, k], aligned=False)
 
         whole = depth // self.sizes.lanes * self.sizes.lanes
-        steps(whole, self.sizes.lanes, some)
+        if self.left.is_computed() and isinstance(first, int):
+            for k in range(0, whole, self.sizes.lanes):  # where elements are from depends on k, which is then known
+                some(k, self.sizes.lanes)
+        else:
+            steps(whole, self.sizes.lanes, some)
         for k in range(whole, depth):
             some(k, 1)
 
