@@ -26,7 +26,7 @@ sum; and of each step ahead but the first, beside its loads."""
 COMPUTED, NORMED = 2, 3
 """Words for one of the other operand that is made of several, and that waits for its row's besides."""
 
-FILLED = 0.97
+FILLED = 0.93
 """How much of a lane's registers may be filled so."""
 
 
