@@ -11,6 +11,8 @@ from typing import Any
 KEPT = ("previous_response_id", "conversation", "background", "prompt")
 """What asks for something that an earlier request left."""
 OWN = (*KEPT, "input", "instructions", "text", "tools", "tool_choice", "max_output_tokens", "top_logprobs")
+UNTOLD = ("error", "incomplete_details", "instructions", "metadata", "temperature", "top_p", "previous_response_id")
+"""What a response has to have, and says nothing of here."""
 OTHERS = ("n", "stop", "logprobs", "response_format", "messages", "stream_options", "max_tokens")
 """Fields of chat requests that this format has not."""
 
@@ -178,7 +180,7 @@ class Output:
         return {"type": f"response.{kind}", "sequence_number": self._numbers - 1, **copy.deepcopy(more)}
 
     def _response(self, status: str, usage: Mapping[str, Any] | None) -> dict[str, Any]:
-        made = {**self._head, "status": status, "output": self._items, "usage": usage, "error": None}
+        made = {**self._head, "status": status, "output": self._items, "usage": usage, **dict.fromkeys(UNTOLD)}
         return made | {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "store": False}
 
 

@@ -54,6 +54,8 @@ def test_items_are_said_piece_by_piece_and_as_a_whole() -> None:
     events += output.call({"id": "call_1", "function": {"name": "visit", "arguments": '{"days": 1}'}})
     events.append(output.ended(False, USAGE | {"prompt_tokens_details": {"cached_tokens": 2}}))
     response = events[-1]["response"]
+    needed = {"error", "incomplete_details", "instructions", "metadata", "temperature", "top_p", "tools", "model", "id"}
+    assert needed <= set(response) and needed <= set(events[0]["response"])
     said = [
         (item["type"], item["arguments"] if "arguments" in item else item["content"][0]["text"])
         for item in response["output"]
