@@ -37,6 +37,9 @@ from lispgpt.runtime.given_weights import arrays_given
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.text import Text
 
+MOST_SIZE = 1 << 16
+"""Of a dimension that may have any size up to one."""
+
 
 def compile(
     program: str | Path,
@@ -47,6 +50,7 @@ def compile(
     context: int | None = None,
     batch: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
+    up_to: Mapping[str, int] | None = None,
     entries: Sequence[str] | None = None,
     pipeline: str | Path | None = None,
     schedules: str | Path | Sequence[str | Path] = (),
@@ -57,11 +61,12 @@ def compile(
 
     checkpoint: its header sets the program's config, and settings win over it.  context: positions to make code and
     memory for, if not the checkpoint's.  batch: sequences decoded together, beside single ones.  shapes: sizes of
-    entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which to compile; all by default.  pipeline:
-    a file in place of the target's own.  schedules: a file, or several, with schedules of your own for a GPU's kernels,
-    tried before the compiler's.  precision: "fast" has products with weights of 16 bits or fewer read activations in
-    BF16, those of many rows weights in blocks, too, and tanh may be the chip's own (within 2^-11); GPUs' matrix
-    instructions otherwise read activations in two BF16 parts, for errors up to 1.3e-5 of the sum of magnitudes.
+    entries' free dimensions, such as {"batch": 4, "length": 64}; up_to: see `load`.  entries: which to compile; all by
+    default.  pipeline: a file in place of the target's own.  schedules: a file, or several, with schedules of your own
+    for a GPU's kernels, tried before the compiler's.  precision: "fast" has products with weights of 16 bits or fewer
+    read activations in BF16, those of many rows weights in blocks, too, and tanh may be the chip's own (within 2^-11);
+    GPUs' matrix instructions otherwise read activations in two BF16 parts, for errors up to 1.3e-5 of the sum of
+    magnitudes.
     quick: see `load`.
 
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
@@ -71,6 +76,7 @@ def compile(
         raise UserError(f"entries is a list of entries' names, or None for all, not {entries!r}")
     given: dict[str, Any] = {
         "sizes": _shapes(shapes),
+        "up_to": _up_to(up_to),
         "entries": entries,
         "precision": _precision(precision),
         "quick": quick,
@@ -93,6 +99,7 @@ def load(
     context: int | None = None,
     batch: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
+    up_to: Mapping[str, int] | None = None,
     pipeline: str | Path | None = None,
     schedules: str | Path | Sequence[str | Path] = (),
     precision: str = EXACT,
@@ -117,7 +124,9 @@ def load(
     all.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is installed here; precision, schedules: as for
     `compile`; an artifact has its own of these.  quick: compile in less time (a third or so), without vectors, tiles
     and LLVM's optimisation, to code that is 2 to 50 times slower, for programs tried on few numbers; code that is kept
-    and fast is taken as it is.  context: positions to make memory for.  tokenizer: a file; by default the one beside
+    and fast is taken as it is.  up_to: free dimensions of entries, such as {"batch": 64}, each of which may have any
+    size up to that: entries are compiled once, when they are first run, for all of these sizes; an entry that cannot be
+    is an error at its form.  context: positions to make memory for.  tokenizer: a file; by default the one beside
     the checkpoint.  adapter: a LoRA's folder in PEFT's format, which is added to a Hugging Face folder's weights;
     adapters: such folders that are loaded beside the weights, where each text has its own (`Model.text`).  draft: a
     smaller model of the same tokens, a program, artifact or folder alone, which drafts tokens for this one to check:
@@ -156,7 +165,7 @@ def load(
         settings, rounding = _settings(settings, context), _precision(precision)
         more = (_path(pipeline), _batch(batch), sizes)
         how: dict[str, Any] = {"precision": rounding, "each_op": first_nan, "more": given.more, "quick": quick}
-        how |= {"schedules": _schedules(schedules)}
+        how |= {"schedules": _schedules(schedules), "up_to": _up_to(up_to)}
         source = Request(path, chip, settings, given.config, *more, **how)
         about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)
@@ -186,6 +195,16 @@ def _shapes(given: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     if not listed or any(type(size) is not int or size < 1 for shape in given for size in shape.values()):
         raise UserError(f'shapes are sizes from 1 on by their names, as [{{"batch": 4}}], not {given!r}')
     return [dict(shape) for shape in given]
+
+
+def _up_to(given: Mapping[str, int] | None) -> dict[str, int]:
+    good = given is None or (
+        isinstance(given, Mapping)
+        and all(isinstance(name, str) and type(size) is int and 0 < size <= MOST_SIZE for name, size in given.items())
+    )
+    if not good:
+        raise UserError(f"up_to is sizes by dimensions' names, from 1 to {MOST_SIZE}, not {given!r}")
+    return dict(given or {})
 
 
 def _paths(given: str | Path | Sequence[str | Path] | None) -> list[str | Path]:

@@ -15,7 +15,8 @@ def input_buffers(device: Device, plan: Plan, there: Collection[str]) -> dict[st
     sizes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
     made: dict[str, Any] = {}
     for entry in plan.entries:
-        names = [name for name in dict.fromkeys(entry.inputs.values()) if name not in there and name not in made]
+        own = [*entry.inputs.values(), *([entry.up_to.size] if entry.up_to else [])]
+        names = [name for name in dict.fromkeys(own) if name not in there and name not in made]
         made |= zip(names, device.alloc_together([sizes[name] for name in names]), strict=True)
     return made
 

@@ -34,7 +34,7 @@ from lispgpt.runtime.plan.reports import ASSERT, PRINT, span_of
 from lispgpt.runtime.plan.steps import Collective, Launch
 from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.timeline import watch
-from lispgpt.runtime.variants import check_inputs, variant
+from lispgpt.runtime.variants import check_inputs, fitting, variant
 from lispgpt.runtime.weights import check_unused
 
 
@@ -67,6 +67,7 @@ class Session:
         self.kernels: dict[str, Mapping[str, Any]] = {}
         self._unread: deque[Callable[[], np.ndarray]] = deque()
         self._told: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
         self.committed, self.making = CommittedMemory(device), DerivedWeights(self._make)
         self.lock = OwnLock()
         self.holder: object = None
@@ -150,7 +151,7 @@ class Session:
 
     def fits(self, name: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether an entry of that name is compiled for inputs of these shapes."""
-        return any({k: self.shape(p) for k, p in e.inputs.items()} == dict(shapes) for e in self.entries(name))
+        return fitting(self.entries(name), self._declared, shapes)[0] is not None
 
     def run(self, name: str, /, *values: Any, **named: Any) -> dict[str, np.ndarray]:
         """Run an entry on its inputs, in their order or by name; its results by name.
@@ -160,9 +161,9 @@ class Session:
         States, weights that the entry updates and inputs that it leaves for its next run change in place.  UserError
         when there is no such entry, an input is missing, or the entry was not compiled for these shapes.
         """
-        entry, arrays = variant(self._entries, self._declared, name, values, named)
+        entry, arrays, size = variant(self._entries, self._declared, name, values, named)
         self.holder = None
-        self._put(entry, arrays)
+        self._put(entry, arrays, size)
         self._launch(entry)
         return {result: self.result(entry, result) for result in entry.results}
 
@@ -213,8 +214,12 @@ class Session:
         self.device.launch(self._executables.of(making))
 
     def result(self, entry: Entry, name: str) -> np.ndarray:
-        """A result of an entry's last run, as float32 or int32."""
-        return readable(self.read(entry.results[name]), self._declared[entry.results[name]].dtype)
+        """A result of an entry's last run, as float32 or int32: the rows that the run had."""
+        found = readable(self.read(entry.results[name]), self._declared[entry.results[name]].dtype)
+        if entry.up_to is None:
+            return found
+        most = entry.sizes[entry.up_to.dimension]
+        return entry.up_to.cut(name, found, self._sizes.get(entry.up_to.size, most), most)
 
     def result_later(self, entry: Entry, name: str) -> Callable[[], np.ndarray]:
         """What waits for it and gives it, whatever is started meanwhile; at most `READS_AHEAD` at once."""
@@ -339,11 +344,17 @@ class Session:
         self.engine.settle()
         self.device.copy_out(next(iter(more.values())), array)
 
-    def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
+    def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray], size: int = 0) -> None:
+        """size: of the run, where the entry is for any up to one; its own else."""
         self.committed.note_inputs(entry, arrays)
+        places = {entry.inputs[name]: array for name, array in arrays.items()}
+        if entry.up_to is not None:
+            own = size or entry.sizes[entry.up_to.dimension]
+            self._sizes[entry.up_to.size] = own
+            places[entry.up_to.size] = np.array(own, np.int32)
         if self.engine is not None and any(array.nbytes > INPUT_BYTES for array in arrays.values()):
             self.engine.settle()  # which finds out where another does not come: to copy these is to wait for it
-        self.device.copy_in_together([(self._buffers[entry.inputs[name]], array) for name, array in arrays.items()])
+        self.device.copy_in_together([(self._buffers[place], array) for place, array in places.items()])
 
 
 def _say_aside(text: str) -> None:

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.arrays import as_stored
+from lispgpt.runtime.arrays import as_array, as_stored
 from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.weights import spelled_inputs
 
 
 def variant(
     entries: Sequence[Entry], declared: Mapping[str, Buffer], name: str, values: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[Entry, dict[str, np.ndarray]]:
-    """The entry of that name that fits the inputs' shapes, and the inputs as they are stored.
+) -> tuple[Entry, dict[str, np.ndarray], int]:
+    """The entry of that name that fits the inputs' shapes, the inputs as they are stored, and the size that they are of
+    where the entry is for any up to one; 0 else.
 
     values: the first inputs, in their order; named: others.  declared: what buffers hold.  UserError where no entry
     fits, inputs are missing or too many, or they would have rows read or written that there are not.
@@ -33,14 +34,37 @@ def variant(
         more = ["more"] * (len(values) > len(inputs))
         raise UserError(f"entry {name!r} takes {wanted}, and not {', '.join([*names, *more]) or 'nothing'}")
     shapes = {key: np.shape(value) for key, value in given.items()}
-    for entry in compiled:
+    entry, size = fitting(compiled, declared, shapes)
+    if entry is not None:
         places = {key: declared[place] for key, place in entry.inputs.items()}
-        if all(place.shape == shapes[key] for key, place in places.items()):
-            arrays = {key: as_stored(given[key], place, key) for key, place in places.items()}
-            check_inputs(entry, declared, arrays)
-            return entry, arrays
+        if entry.up_to is not None:
+            given = {key: entry.up_to.filled(key, as_array(given[key], key), places[key].shape) for key in places}
+        arrays = {key: as_stored(given[key], place, key) for key, place in places.items()}
+        check_inputs(entry, declared, arrays)
+        return entry, arrays, size
     made_for = "; ".join(spelled_inputs({k: declared[p].shape for k, p in e.inputs.items()}) for e in compiled)
     raise UserError(f"entry {name!r} is compiled for {made_for}, and not {spelled_inputs(shapes)}")
+
+
+def fitting(
+    entries: Sequence[Entry], declared: Mapping[str, Buffer], shapes: Mapping[str, Sequence[int]]
+) -> tuple[Entry | None, int]:
+    """Of entries of one name that which inputs of these shapes fit, and their size where it is for any up to one: the
+    smallest such, and one that is compiled for no other size first."""
+    growing: list[tuple[int, int, Entry]] = []
+    for number, entry in enumerate(entries):
+        own = {key: declared[place].shape for key, place in entry.inputs.items()}
+        if entry.up_to is not None:
+            size = entry.up_to.size_of(shapes, own) if own.keys() == shapes.keys() else None
+            growing += [] if size is None else [(entry.sizes[entry.up_to.dimension], number, entry)]
+        elif {key: tuple(shape) for key, shape in shapes.items()} == own:
+            return entry, 0
+    if not growing:
+        return None, 0
+    found = min(growing)[2]
+    assert found.up_to is not None
+    own = {key: declared[place].shape for key, place in found.inputs.items()}
+    return found, found.up_to.size_of(shapes, own) or 0
 
 
 def check_inputs(entry: Entry, declared: Mapping[str, Buffer], arrays: Mapping[str, np.ndarray]) -> None:

@@ -152,6 +152,7 @@ OWN = {
     "lispgpt run --quick": f"{ENTRY} --input x=x.npy --quick",
     "lispgpt run --check": f"{ENTRY} --input x=x.npy --check",
     "lispgpt run --shape": f"{ENTRY} --input x=x.npy --shape batch=2",
+    "lispgpt run --up-to": f"{ENTRY} --input x=x.npy --up-to batch=4",
     "lispgpt run --schedules": "product.lisp --target emulated:gfx1151 --schedules wide.lisp --entry product "
     "--input a=a.npy --input b=b.npy",
     "lispgpt run --trace": "product.lisp --target emulated:gfx1151 --trace contraction_96x80 --entry product "
@@ -164,6 +165,7 @@ OWN = {
     "lispgpt compile --batch": f"{GPT2} --batch 2 -o austen.lgpt",
     "lispgpt compile --set": f"{GPT2} --set cache-type=bf16 -o austen.lgpt",
     "lispgpt compile --emit": "examples/classifier.lisp --emit plan",
+    "lispgpt compile --up-to": "examples/classifier.lisp --up-to batch=4 -o up.lgpt",
     "lispgpt compile --schedules": "product.lisp --target rocm:gfx1151 --schedules wide.lisp --report -o product.lgpt",
     "lispgpt compile --report": "product.lisp --target rocm:gfx1151 --report -o product.lgpt",
     "lispgpt compile --devices": "examples/classifier_train.lisp --shape batch=4 --devices 2 -o shared.lgpt",
@@ -177,6 +179,7 @@ OWN = {
     "lispgpt explore --prompt": f"{GPT2} --prompt 'My dear' -o austen.html",
     "lispgpt explore --tokenizer": f"{GPT2} --prompt 'My dear' --tokenizer {AUSTEN}/tokenizer.json -o austen.html",
     "lispgpt explore --profile": f"{GPT2} --profile -o austen.html",
+    "lispgpt explore --up-to": "examples/classifier.lisp --up-to batch=4 -o up.html",
     "lispgpt explore --schedules": "product.lisp --target rocm:gfx1151 --schedules wide.lisp -o product.html",
     **{
         f"lispgpt {command} --dump-kernels": f"{LINES[f'lispgpt {command}']} --dump-dir kernels --dump-kernels"

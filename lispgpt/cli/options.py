@@ -79,7 +79,22 @@ def program_options() -> list[Any]:
         click.option(
             "--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions."
         ),
+        click.option(
+            "--up-to",
+            "up_to",
+            multiple=True,
+            metavar="NAME=SIZE",
+            help="A free dimension that may have any size up to this, without compiling again.",
+        ),
     ]
+
+
+def parse_up_to(given: tuple[str, ...]) -> dict[str, int]:
+    """What --up-to says."""
+    found: dict[str, int] = {}
+    for sizes in parse_shapes(given, "--up-to"):
+        found |= sizes
+    return found
 
 
 def watching_options() -> list[Any]:
@@ -242,13 +257,13 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-def parse_shapes(shapes: tuple[str, ...]) -> list[dict[str, int]]:
+def parse_shapes(shapes: tuple[str, ...], option: str = "--shape") -> list[dict[str, int]]:
     """`batch=4,length=64` options as dicts."""
     found = []
     for shape in shapes:
         parts = [part.partition("=") for part in shape.split(",")]
         if not all(name.strip() and size.strip().isdigit() and int(size) > 0 for name, _, size in parts):
-            raise click.UsageError(f"--shape wants NAME=SIZE,NAME=SIZE, such as batch=4,length=64, not {shape!r}")
+            raise click.UsageError(f"{option} wants NAME=SIZE,NAME=SIZE, such as batch=4,length=64, not {shape!r}")
         found.append({name.strip(): int(size) for name, _, size in parts})
     return found
 

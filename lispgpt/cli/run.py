@@ -32,6 +32,7 @@ from lispgpt.cli.options import (
     guarded,
     observer_of,
     parse_shapes,
+    parse_up_to,
 )
 from lispgpt.cli.prompts import Prompts, prompt_options
 from lispgpt.cli.sections import Sectioned
@@ -57,6 +58,7 @@ OF_MODELS = (
     "checkpoint",
     "batch",
     "shapes",
+    "up_to",
     "format_",
     "inputs",
     "output",
@@ -67,7 +69,7 @@ OF_MODELS = (
 )
 """Options that a program with a `main` has no use for."""
 
-OF_COMPILING = ("quick", "settings", "pipeline", "schedules", "shapes", *WATCHING)
+OF_COMPILING = ("quick", "settings", "pipeline", "schedules", "shapes", "up_to", *WATCHING)
 """Options that an artifact has no use for."""
 
 
@@ -179,7 +181,7 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     settings = config_settings(options["settings"], options["context"])
     made = Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
     more = {name: options[name] for name in ("precision", "schedules", "quick")}
-    return replace(made, each_op=options["first_nan"], **more)
+    return replace(made, each_op=options["first_nan"], up_to=parse_up_to(options["up_to"]), **more)
 
 
 def _check_target(asked: str, path: Path, artifact: Artifact) -> None:

@@ -13,7 +13,7 @@ SECTIONS = {
     "The model": ("checkpoint", "adapter", "tokenizer_path", "settings", "context", "batch", "trust"),
     "The machine": ("target", "threads", "precision", "devices", "engine", "patience"),
     "What is printed": ("format_", "stats", "profile", "timeline", "logprobs"),
-    "One entry": ("entry", "inputs", "output", "check", "first_nan", "shapes"),
+    "One entry": ("entry", "inputs", "output", "check", "first_nan", "shapes", "up_to"),
     "Compiling": (
         "quick",
         "pipeline",

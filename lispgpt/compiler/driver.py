@@ -78,12 +78,21 @@ def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator
 
 def wanted(request: Request) -> Wanted:
     """The entries to compile, and for what sizes."""
+    if request.up_to and request.devices > 1:
+        raise UserError(f"{next(iter(request.up_to))} of any size up to one is for one device: leave out --up-to")
     chunks = find_target(request.target).prefill_chunks
     enough = next((size for size in chunks if size >= request.longest > 0), chunks[-1])
     rows = [(1, size) for size in chunks if size <= enough]
     rows += [] if request.batch == 1 else [(request.batch, 1)]
     return Wanted(
-        rows, request.sizes, request.entries, request.unneeded, request.unsized, request.inputs, arrays=request.arrays
+        rows,
+        request.sizes,
+        request.entries,
+        request.unneeded,
+        request.unsized,
+        request.inputs,
+        arrays=request.arrays,
+        up_to=request.up_to,
     )
 
 

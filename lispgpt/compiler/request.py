@@ -27,7 +27,8 @@ class Request:
 
     overrides: config values that the user sets.  checkpoint_config: from a checkpoint's header.  batch: sequences in a
     decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unneeded,
-    unsized, inputs, arrays: which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.
+    unsized, inputs, arrays, up_to: which entries to compile and for what shapes, see
+    `lispgpt.language.model.sizes.Wanted`.
     devices: how many share the batch of each entry that has one; shares_states: whether each of them keeps a part
     of the states only.
     precision: "fast" has products with short weights read activations in BF16; "exact" leaves it to the pipeline.
@@ -56,6 +57,7 @@ class Request:
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     arrays: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    up_to: Mapping[str, int] = field(default_factory=dict)
     devices: int = 1
     shares_states: bool = False
     precision: str = EXACT

@@ -52,6 +52,7 @@ from lispgpt.language.model import (
     reports,
     scans,
     sizes,
+    up_to,
     whole_texts,
 )
 from lispgpt.language.model.gradient_checks import GradientChecks
@@ -183,8 +184,15 @@ def evaluate(
         if more:
             modules.run(evaluator, Source("(what is added to the program)", more), environment)
         _check_overrides(model)
+        tried: list[ir.Operation] = []
         for entry, chosen in sizes.choices(evaluator, model, wanted):
-            building.build(evaluator, entry, chosen)
+            growing = sizes.growing(entry, wanted.up_to)
+            if growing is None:
+                building.build(evaluator, entry, chosen)
+            else:
+                tried += up_to.build(evaluator, entry, chosen, growing)
+        for function in tried:
+            function.erase()
         native_macros.take_out(evaluator)
         evaluator.site.verify(evaluator.builder.module.operation, place)
         return _program(evaluator)

@@ -33,6 +33,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.ir.tensor_maps import map_facts
 from lispgpt.passes.base import Pass
+from lispgpt.passes.distribute.mask_rows import SIZE
 from lispgpt.passes.kernels.offers import IDENTITY, OFFERS, TUNED, Offer, offers_of
 from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.model.kernel_work import recorded_work
@@ -170,12 +171,16 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
     packings = packing_facts(entry.attributes["packings"]) if "packings" in entry.attributes else {}
     unsigned = strings(entry.attributes["unsigned"]) if "unsigned" in entry.attributes else []
     growing: dict[str, int] = {}
+    size = ""
     summed = strings(entry.attributes["summed"]) if "summed" in entry.attributes else []
     for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
         kind, name = qualified.split(":", 1)
         type_ = ir.TypeAttr(type_).value
         shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
-        if kind in ports:
+        if kind == SIZE:
+            size = name = f"{symbol}/{kind}/{name}"
+            kind = "input"
+        elif kind in ports:
             ports[kind][name] = name = f"{symbol}/{kind}/{name}"
             kind = "result" if kind == "report" else kind
         elif kind == MADE:
@@ -210,9 +215,27 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
         **({"grows": growing} if growing else {}),
         **({"bounds": list(map(_bound, entry.attributes["bounds"]))} if "bounds" in entry.attributes else {}),
         **_reports(entry, ports["report"]),
+        **_up_to(entry, size),
         **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
+
+
+def _up_to(entry: ir.Operation, size: str) -> dict[str, Any]:
+    """Which dimension may be smaller in a run, and which rows of inputs and results are there then.  size: the buffer
+    that says a run's."""
+    if "up_to" not in entry.attributes:
+        return {}
+    if not size:
+        raise UserError(f"an entry for any {entry.attributes['up_to']} up to one wants mask-rows in the pipeline")
+    rows = {c.name: [integers(each) for each in c.attr] for c in ir.DictAttr(entry.attributes["counted"])}
+    parts: dict[str, Any] = {kind: {} for kind in ("inputs", "results")}
+    for qualified, dims in rows.items():
+        kind, name = qualified.split(":", 1)
+        if kind != "report":
+            parts[f"{kind}s"][name] = dims
+    name = ir.StringAttr(entry.attributes["up_to"]).value
+    return {"up_to": {"dimension": name, "size": size, **parts}}
 
 
 def _bound(attribute: ir.Attribute) -> dict[str, Any]:

@@ -28,7 +28,8 @@ def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix:
         grows = {names[place]: axis for place, axis in entry.grows.items()}
         said = tuple(replace(report, values=tuple(names[v] for v in report.values)) for report in entry.reports)
         made = replace(entry, inputs=inputs, results=results, steps=steps, repeats=again, grows=grows)
-        return replace(made, reports=said)
+        up_to = entry.up_to and replace(entry.up_to, size=names[entry.up_to.size])
+        return replace(made, reports=said, up_to=up_to)
 
     buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in plan.buffers)
     return Plan(buffers, tuple(map(renamed, plan.entries)), None if plan.making is None else renamed(plan.making))

@@ -19,6 +19,7 @@ from lispgpt.runtime.plan.loops import Loop, launches, leaves, step_from_json, t
 from lispgpt.runtime.plan.reports import Report
 from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
+from lispgpt.runtime.plan.up_to import UpTo, up_to_from_json
 
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
 """Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""
@@ -47,7 +48,8 @@ class Entry:
     inputs leaves results and states as they are, so that a row may stand twice to fill a batch or a chunk.
     remarks: what the compiler has to say of its launches.  repeats: whether one launch can be several runs.
     grows: the states that it writes at its rows' positions only, and which of their dimensions counts positions.
-    bounds: what inputs may be by which it reads or writes.  reports: what is said of each run.
+    bounds: what inputs may be by which it reads or writes.  reports: what is said of each run.  up_to: whether one of
+    its sizes may be smaller in a run.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Entry:
     grows: Mapping[str, int] = field(default_factory=dict, kw_only=True)
     bounds: tuple[InputBound, ...] = field(default=(), kw_only=True)
     reports: tuple[Report, ...] = field(default=(), kw_only=True)
+    up_to: UpTo | None = field(default=None, kw_only=True)
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
@@ -185,6 +188,7 @@ class Plan:
             shapes = {name: b.shape for name, b in buffers.items() if b.kind == "result"}
             if wrong := next((w for report in entry.reports if (w := report.problem(shapes))), None):
                 raise UserError(f"the artifact's plan is damaged: {wrong} in entry {entry.name!r}")
+            _check_up_to(entry, buffers)
             if entry.repeats is not None:
                 _check_repeats(entry, entry.repeats, buffers)
             for name, axis in entry.grows.items():
@@ -201,6 +205,18 @@ class Plan:
                     raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
         if problem := making_problem(self.entries, self.making, buffers):
             raise UserError(f"the artifact's plan is damaged: {problem}")
+
+
+def _check_up_to(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
+    """UserError where a run would be told its size, or be given rows, in a place that is none."""
+    if entry.up_to is None:
+        return
+    size = buffers.get(entry.up_to.size)
+    good = size is not None and (size.kind, size.shape, size.dtype) == ("input", (), "i32")
+    shapes = ({n: buffers[place].shape for n, place in ports.items()} for ports in (entry.inputs, entry.results))
+    problem = entry.up_to.problem(*shapes)
+    if not good or entry.up_to.dimension not in entry.sizes or problem:
+        raise UserError(f"the artifact's plan is damaged: {problem or 'the size'} of entry {entry.name!r}")
 
 
 def _check_repeats(entry: Entry, repeats: Repeats, buffers: Mapping[str, Buffer]) -> None:
@@ -254,6 +270,8 @@ def _entry_from_json(data: Mapping[str, Any], forms: Sequence[str]) -> Entry:
     given: dict[str, Any] = {"repeatable": repeatable, "remarks": remarks, "repeats": repeats}
     given["grows"] = {text(place): whole(axis) for place, axis in data.get("grows", {}).items()}
     given["bounds"] = tuple(map(InputBound.from_json, data.get("bounds", ())))
+    up_to = data.get("up_to")
+    given["up_to"] = None if up_to is None else up_to_from_json(up_to)
     given["reports"] = tuple(map(Report.from_json, data.get("reports", ())))
     return Entry(text(data["name"]), sizes, inputs, results, steps, **given)
 

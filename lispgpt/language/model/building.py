@@ -26,21 +26,21 @@ from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Inpu
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
 
-def build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
+def build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int], any_size: bool = False) -> None:
     """Add a function to the module: inputs, weights and states to results, and to what was updated as it is afterwards.
 
     Its attributes say what each argument and result is ("input:x", "weight:w", "state:s", "result:y"), the entry's name
     and sizes, the shapes that inputs were declared with, `batched` of one that takes whole sequences (the dimension of
     each argument that counts those of the batch, or -1), and whether the entry is `repeatable`: whether rows may stand
-    in it twice; of states that `grows`, which dimension counts positions.
+    in it twice; of states that `grows`, which dimension counts positions.  any_size: see `Building`.
     """
     with ExitStack() as calls:
         for what, form in entry.calls:
             calls.enter_context(evaluator.site.frame(what, form))
-        _build(evaluator, entry, sizes)
+        _build(evaluator, entry, sizes, any_size)
 
 
-def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
+def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int], any_size: bool) -> None:
     model = evaluator.states.of(Model)
     scope = Environment(entry.environment)
     for name, size in sizes.items():
@@ -67,7 +67,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     )
     location = evaluator.site.location(entry.form)
     block = ir.Block.create_at_start(function.regions[0], types, [location] * len(types))
-    now = model.building = Building(entry, sizes)
+    now = model.building = Building(entry, sizes, any_size=any_size)
     launches = evaluator.states.of(Launches)
     launches.in_entry = True
     reports = evaluator.states.of(Reports)

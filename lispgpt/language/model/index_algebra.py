@@ -34,6 +34,9 @@ def _sum_of_shares(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], f
     extents = shape_of(tensor)
     counts = [n * evaluator.states.of(Model).devices for n in SHARES]
     share = next((extents[0] // n for n in counts if extents[0] % n == 0 and extents[0] // n >= SHORTEST_SHARE), 0)
+    building = evaluator.states.of(Model).building
+    if building is not None and building.any_size:
+        share = 0  # one that divides a size does not divide another
     if share and dropped[0] == 0 and len(dropped) < len(extents):
         split = shapes.reshape(evaluator, tensor, (extents[0] // share, share, *extents[1:]), form)
         tensor, dropped = summed(evaluator, split, [d + 1 for d in dropped], form), [0]

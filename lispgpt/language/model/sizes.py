@@ -13,6 +13,7 @@ from lispgpt.language.core.site import Site
 from lispgpt.language.forms import modules
 from lispgpt.language.model.entries import learn_sizes
 from lispgpt.language.model.table import BATCH, POSITIONS, Entry, Model
+from lispgpt.language.model.up_to import ladder
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Wanted:
     whether entries that nobody gives sizes are left out, in place of an error.  inputs: the shapes of what an entry is
     to be run on, which say its sizes, by entry and input.
     arrays: the shapes of inputs, by their names, in all entries that have such.
+    up_to: free dimensions, one of an entry's, that may have any size up to one; see up_to.py.
     trial: in place of all this, each entry that the program's
     own files have, once and small, to see whether it can be built; those that nobody gives sizes are left out.
     """
@@ -37,6 +39,7 @@ class Wanted:
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     trial: bool = False
     arrays: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    up_to: Mapping[str, int] = field(default_factory=dict)
 
 
 def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[Entry, dict[str, int]]]:
@@ -56,11 +59,30 @@ def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[En
                 chosen = [_of_arrays(evaluator, entry, wanted.arrays)]
             else:
                 chosen = _of_entry(evaluator.site, model, entry, wanted)
-            found += [(entry, sizes) for sizes in chosen]
+            found += [(entry, sizes) for sizes in _once(_laddered(evaluator.site, entry, chosen, wanted.up_to))]
     if not found and wanted.entries is None:
         for entry in model.entries.values():
             _fail_unsized(evaluator.site, entry)
     return found
+
+
+def growing(entry: Entry, up_to: Mapping[str, int]) -> str | None:
+    """The free dimension of an entry that may have any size up to one."""
+    return None if entry.takes_rows else next((name for name in entry.dimensions if name in up_to), None)
+
+
+def _laddered(
+    site: Site, entry: Entry, chosen: Sequence[dict[str, int]], up_to: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Sizes to compile for, for any size up to one."""
+    name = growing(entry, up_to)
+    if name is None:
+        return list(chosen)
+    for sizes in chosen:
+        if sizes[name] > up_to[name]:
+            most = f"{entry.name} is compiled for a {name} up to {up_to[name]}"
+            site.fail(f"{most}, and this is {sizes[name]}", entry.form)
+    return [{**sizes, name: size} for sizes in chosen for size in ladder(up_to[name])]
 
 
 def _of_inputs(evaluator: Evaluator, entry: Entry, given: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -100,6 +122,10 @@ def _check_names(model: Model, wanted: Wanted) -> None:
             hint = did_you_mean(name, model.entries, f"; it has {', '.join(model.entries) or 'none'}")
             raise UserError(f"the program has no entry {name!r}{hint}")
     known = {dimension for entry in model.entries.values() for dimension in entry.dimensions}
+    for name in wanted.up_to:
+        if name not in known:
+            hint = did_you_mean(name, known, f"; there are {', '.join(sorted(known)) or 'none'}")
+            raise UserError(f"--up-to {name}={wanted.up_to[name]}: no entry has a free dimension of this name{hint}")
     for given in wanted.given:
         for dimension in given:
             if dimension not in known:
@@ -110,7 +136,8 @@ def _check_names(model: Model, wanted: Wanted) -> None:
 
 
 def _of_entry(site: Site, model: Model, entry: Entry, wanted: Wanted) -> list[dict[str, int]]:
-    asked = [{d: given[d] for d in entry.dimensions} for given in wanted.given if set(entry.dimensions) <= set(given)]
+    every = [{**wanted.up_to, **given} for given in wanted.given or ([{}] if wanted.up_to else [])]
+    asked = [{d: given[d] for d in entry.dimensions} for given in every if set(entry.dimensions) <= set(given)]
     if not entry.dimensions:
         return [{}]
     if asked:

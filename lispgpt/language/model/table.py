@@ -110,7 +110,8 @@ class Building:
     written: states that it has written in that way, and in another.  minds_padding:
     whether it has asked which rows are real.  every_position: whether what a model says of a sequence's last position
     is wanted of all.  whole: the whole texts that are looked at, if any are.  multiplied: what the newest product with
-    a weight takes.  adapted: the weights of which a product was adapted.
+    a weight takes.  adapted: the weights of which a product was adapted.  any_size: whether what is built for a size
+    is to be the same ops for others.
     """
 
     entry: Entry
@@ -125,6 +126,7 @@ class Building:
     whole: WholeTexts | None = None
     multiplied: Any = None
     adapted: set[str] = field(default_factory=set)
+    any_size: bool = False
 
     @contextmanager
     def as_it_was(self, before: Building) -> Iterator[None]:
