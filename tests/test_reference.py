@@ -339,7 +339,7 @@ def test_a_name_is_found_without_making_all_entries(monkeypatch: pytest.MonkeyPa
     of_language = names_of("form") | names_of("library")
     assert not of_language & {entry.name for entry in entries() if entry.kind in OTHERS}
     drawn = [entries()[number].name for number in seeded.rng().permutation(len(entries()))[:12]]
-    for name in [*drawn, "train", "--min-p"]:
+    for name in [*drawn, "train", "--min-p", "tile.fill"]:
         assert named(name) == find(entries(), name), name
     for kept in (language._parts, language._definitions, language._searched):
         kept.cache_clear()

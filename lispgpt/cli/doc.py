@@ -50,6 +50,8 @@ def named(name: str) -> list[Entry]:
         for kinds in (_language, _tiles, _behind):
             if found := [entry for kind in kinds() for entry in kind(name)]:
                 return find(found, name)
+        if ops := list(tiles.ops(f"op {name}")):
+            return ops
     found = [entry for entry in _of_several_words() if name in (entry.name, entry.name.rpartition(" ")[2])]
     return find(found or entries(examples=False), name)
 
