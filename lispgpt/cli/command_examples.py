@@ -43,6 +43,7 @@ VALUES = {
     "--checkpoint": "examples/models/austen",
     "--set": "cache-type=bf16",
     "--context": "64",
+    "--up-to": "batch=64",
     "--target": "cpu",
     "--precision": "fast",
     "--pipeline": "mine.lisp",

@@ -55,7 +55,7 @@ class Options:
             elif not _is_number(value, whole):
                 raise UserError(
                     f"{spelled(field.name)} is {repr(value)[:60]}, which must be a {'whole ' * whole}number from 0"
-                    f"{' to below 2**31' * whole}"
+                    f" to below {'2**31' if whole else '1e30'}"
                 )
         for name in ("steps", "batch", "length", "accumulate", "eval_batches", "keep"):
             if getattr(self, name) < 1:

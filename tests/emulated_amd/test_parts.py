@@ -17,7 +17,7 @@ PRODUCT = "(require nn)(entry out [(x [32 64]) (w [48 64])] (matmul-transposed x
 @pytest.mark.drawn
 @pytest.mark.parametrize(("parts", "most"), [(2, 1.3e-5), (3, 3e-7)])
 def test_products_of_f32_are_as_exact_as_their_parts(parts: int, most: float, tmp_path: Path) -> None:
-    text = pipeline_path("gpu").read_text().replace('{:use "matmul"', f'{{:use "matmul" :parts {parts}')
+    text = pipeline_path("gpu").read_text().replace('matmul" :copies', f'matmul" :parts {parts} :copies')
     (tmp_path / "gpu.lisp").write_text(text)
     (tmp_path / "product.lisp").write_text(PRODUCT)
     rng = seeded.rng()

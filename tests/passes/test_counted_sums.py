@@ -12,7 +12,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import create_op, execution_engine, ir, new_context, passmanager
 from lispgpt.ir.threads import each, word
-from lispgpt.passes.decode_step.fixed_point_sums import COUNTED, LOST, MOST, MOST_PARTS, UNITS, lacks, value_of_sum
+from lispgpt.passes.decode_step.fixed_point_sums import COUNT_BITS, LOST, MOST, MOST_PARTS, UNITS, lacks, value_of_sum
 
 COUNT = 20_000
 PIPELINE = "builtin.module(convert-scf-to-cf,expand-strided-metadata,convert-math-to-llvm,convert-to-llvm)"
@@ -23,7 +23,7 @@ def parts_added(parts: np.ndarray) -> np.ndarray:
     whole = np.rint(parts.astype(np.float64) * UNITS)
     with np.errstate(invalid="ignore"):
         kept = np.where(np.abs(parts) < MOST, whole, LOST * UNITS).astype(np.int64)
-    return (kept << COUNTED) + 1
+    return (kept << COUNT_BITS) + 1
 
 
 def read(now: np.ndarray, before: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from emulated_amd.running import Emulation
 from emulated_cuda.entries import run
 from real_sizes import models
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, OWN_BLOCKS, find_dtype
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.compiler.kernel_report import kernel_table
 from lispgpt.pipelines.pipeline_file import pipeline_path
@@ -52,8 +52,10 @@ def in_blocks(rng: np.random.Generator, rows: int, columns: int, kind: str) -> n
     """Bytes of blocks with scales of either sign and any numbers, [rows blocks bytes]."""
     dtype = find_dtype(kind)
     blocks = rng.integers(0, 256, (rows, columns // dtype.block, dtype.item_bytes), dtype=np.uint8)
-    scales, bytes_ = ("<f4", 4) if kind == "int8" else ("<f2", 4 if kind == "q4_k" else 2)
+    scales, bytes_ = ("<f4", 4) if kind in OWN_BLOCKS else ("<f2", 4 if kind == "q4_k" else 2)
     shape = (*blocks.shape[:2], bytes_ // np.dtype(scales).itemsize)
+    if dtype.floats:
+        blocks[(blocks & 0x7F) == 0x7F] = 0  # which are no numbers
     blocks[..., :bytes_] = (0.01 * rng.standard_normal(shape)).astype(scales).view(np.uint8)
     return blocks
 

@@ -262,7 +262,7 @@ def test_what_chips_execute_names_the_schedules_lines_and_the_models(tmp_path: P
     lines = (tmp_path / "mine.lisp").read_text().splitlines()
     store = next(number for number, line in enumerate(lines, 1) if "tile.store" in line)
     own = re.escape(str(tmp_path / "mine.lisp"))
-    for text in said[-2:]:
+    for text in [text for text in said if "loc(" in text][-2:]:  # of passes that changed something
         named = set(map(int, re.findall(rf'loc\("{own}:(\d+):\d+"\(', text)))
         assert store in named and len(named) > 2, named
     assert b"mine.lisp" not in artifact.code

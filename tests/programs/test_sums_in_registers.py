@@ -41,13 +41,15 @@ def test_sums(tmp_path: Path, capfd: pytest.CaptureFixture[str], extent: int, un
     a, b = (int(n) for n in seeded.rng().integers(1, 11, 2))
     path = tmp_path / "product.lisp"
     path.write_text(PROGRAM.format(k=extent, unroll=unroll, a=a, b=b))
-    shown = CliRunner().invoke(compile_, [str(path), "--dump-dir", str(tmp_path / "dump"), "-o", str(tmp_path / "o")])
+    told = {"started": 0.0, "environment": {}}
+    asked = [str(path), "--dump-dir", str(tmp_path / "dump"), "-o", str(tmp_path / "o")]
+    shown = CliRunner().invoke(compile_, asked, obj=told)
     assert shown.exit_code == 0, shown.output
     dumped = (tmp_path / "dump" / "02-sums-in-registers.mlir").read_text()
     unrolled = unroll > 1 and extent % unroll == 0
     assert dumped.count("iter_args") == 1
     assert dumped.count("arith.mulf") == 1 + (unroll if unrolled else 1)
-    result = CliRunner().invoke(run, [str(path)], obj={"started": 0.0, "environment": {}})
+    result = CliRunner().invoke(run, [str(path)], obj=told)
     assert result.exit_code == 0, result.output
 
     def value(i: np.ndarray, j: np.ndarray) -> np.ndarray:

@@ -113,8 +113,8 @@ def test_a_run_without_a_whole_checkpoint_does_not_begin_anew(place: Path, tmp_p
         begun(place, run, steps=30)
     aside[-1].write_bytes(before[-1])
     aside[-1].parent.rename(kept[-1].parent)
-    _, seen = train(run, place / "cache", resume=True)
-    assert seen.about["done"] == 30
+    outcome, _ = train(run, place / "cache", resume=True)
+    assert outcome.step == 30
 
 
 def test_a_checkpoint_that_cannot_be_read_stops_the_run(
