@@ -6,6 +6,8 @@ from pathlib import Path
 import lispgpt
 
 HERE = Path(__file__).resolve().parent
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 PROGRAM, TRAINED, TEXTS = HERE / "gpt2_generate.lisp", HERE / "gpt2_train.lisp", [HERE / "texts"]
 
 with lispgpt.load(PROGRAM, sys.argv[1], target="cpu", context=64) as model:

@@ -61,3 +61,9 @@ def test_whole_numbers_that_mean_anything_are_asked_for(tmp_path: Path) -> None:
     code, _, error = checked(tmp_path, text)
     assert code == 1 and "the input k is of whole numbers, of which any may be meant: give --input k=…" in error
     assert checked(tmp_path, text, "--entry", "y", "--input", "k=3", "--input", "x=[1,2,3]")[0] == 0
+
+
+def test_dimensions_that_nothing_says_are_asked_for(tmp_path: Path) -> None:
+    program = "(entry e [(x [n 4] f32)] (let [l (sum (* x x))] {:l l :g (first (gradients l [x]))}))\n"
+    code, _, said = checked(tmp_path, program)
+    assert code == 1 and "nothing says for which n to compile e" in said and "--shape n=4" in said, said

@@ -16,7 +16,7 @@ from lispgpt.cli.arrays import read_inputs
 from lispgpt.cli.completing import ENTRY
 from lispgpt.cli.options import PATH, checkpoint_option, guarded, parse_settings, parse_shapes
 from lispgpt.cli.terminal import echo, say
-from lispgpt.compiler.compiled import declared
+from lispgpt.compiler.compiled import artifact_of, declared
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
@@ -50,7 +50,7 @@ def check_gradients(program: Path, **options: Any) -> int:
     inputs = read_inputs(options["inputs"])
     names = [options["entry"]] if options["entry"] else list(about.entries)
     weights = given.checkpoint or InitialWeights(about.config, about.weights, about.initial, seed)
-    with Model(replace(request, entries=tuple(names)), weights) as model:
+    with Model(artifact_of(replace(request, entries=tuple(names))), weights) as model:
         checked = [
             entry
             for entry in model.artifact.plan.entries

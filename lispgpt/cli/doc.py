@@ -97,7 +97,7 @@ def _flags(name: str, command: click.Command) -> Iterator[Entry]:
         yield Entry(f"{name} {flag}", "flag", signature, text, example, "", (name,))
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})  # which are flags to be explained
 @click.argument(
     "names", nargs=-1, metavar="[NAME]...", type=Named(lambda ctx: [entry.name for entry in entries(examples=False)])
 )

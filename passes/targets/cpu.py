@@ -147,6 +147,11 @@ def _object(module: ir.Module, chip: str, optimisation: int = OPTIMISATION) -> b
         if "kernel" in function.attributes:
             name = symbol_of(function)
             raise UserError(f"threads cannot call kernel {name!r}: run wrap-cpu-kernels behind convert-func-to-llvm")
+    if not defined:  # of which there would be no object
+        with ir.Location.unknown(module.context):
+            nothing = ir.Module.parse("llvm.func @nothing() { llvm.return }").body.operations[0].clone()
+        module.body.append(nothing)
+        defined = [nothing.operation]
     for function in defined if chip else ():
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)
         function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
@@ -155,8 +160,7 @@ def _object(module: ir.Module, chip: str, optimisation: int = OPTIMISATION) -> b
     engine = execution_engine.ExecutionEngine(module, opt_level=optimisation, enable_pic=True)
     if all(symbol_of(op) != ROUNDS for op in defined):  # the engine looks for it, and nobody runs what the engine has
         engine.raw_register_runtime(ROUNDS, ctypes.cast(_nothing, ctypes.c_void_p))
-    if defined:
-        engine.raw_lookup(symbol_of(defined[-1]))
+    engine.raw_lookup(symbol_of(defined[-1]))
     with scratch.kept_to(), tempfile.NamedTemporaryFile(suffix=".o") as file:
         engine.dump_to_object_file(file.name)
         return Path(file.name).read_bytes()
