@@ -114,9 +114,9 @@ class Builder:
         share a core; 0 where the chip's rates are not known."""
         p = self.product
         blocks = p.batches * -(-p.rows // rows) * -(-p.columns // columns)
-        brought = [(x, min(n, x.extent)) for x, n in ((self.left, rows), (self.right, columns))]
-        each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n in brought)
-        unique = sum(p.batches * x.extent * _row_bytes(x) for x, _ in brought)
+        sides = self._brought(rows, columns)
+        each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n, _ in sides)
+        unique = sum(p.batches * extent * _row_bytes(x) for x, _, extent in sides)
         products = max(map(self.parts_of, (self.left, self.right)))
         work = Work(blocks, each, unique, rows * columns * p.inner * products, -(-p.inner // step), resident)
         return round(1e9 * (seconds(work, self.target) or 0.0))
@@ -125,13 +125,13 @@ class Builder:
         """The same of tiles that lanes load to their registers, so many steps of so much k for each of the members that
         share it out ahead."""
         p = self.product
-        sides = [(x, min(n, x.extent)) for x, n in ((self.left, rows), (self.right, columns))]
-        each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n in sides)
-        flight = sum(ahead * share * members * n * _row_bytes(x) / p.inner for x, n in sides)
-        unique = sum(p.batches * x.extent * _row_bytes(x) for x, _ in sides)
+        sides = self._brought(rows, columns)
+        each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n, _ in sides)
+        flight = sum(ahead * share * members * n * _row_bytes(x) / p.inner for x, n, _ in sides)
+        unique = sum(p.batches * extent * _row_bytes(x) for x, _, extent in sides)
         blocks = p.batches * -(-p.rows // rows) * -(-p.columns // columns)
         multiply_adds = rows * columns * p.inner * max(map(self.parts_of, (self.left, self.right)))
-        reduces = any(x.reduces() for x, _ in sides)
+        reduces = any(x.reduces() for x, _, _ in sides)
         depth = ahead * share
         kind = self.left.blocks if isinstance(self.left, PackedOperand) else ""
         others = unpacking(kind, reduces) * rows * p.inner if kind else 0
@@ -143,6 +143,13 @@ class Builder:
         held = turns * flight / (members * self.target.subgroup * WORD)
         room = self.target.lane_registers(members * self.target.subgroup, resident)
         return round(1e9 * time * (SPILLED if held + numbers > room else 1))
+
+    def _brought(self, rows: int, columns: int) -> list[tuple[Operand, int, int]]:
+        """(operand, rows of it that a tile needs, rows of all of it): the right's in whole tiles, since a schedule that
+        chose by how many of their columns there are would sum k in another order beside others."""
+        left, right = self.left, self.right
+        whole = -(-right.extent // columns) * columns
+        return [(left, min(rows, left.extent), left.extent), (right, columns, whole)]
 
     def direct_words(self, rows: int, columns: int, share: int) -> int:
         """Registers of a lane that a step of so much k takes of such tiles: three times as many of what norms make, of
