@@ -96,9 +96,7 @@ def completed(
     other = not there & set(weights) or any("init" not in weights[name] for name in missing)
     if not missing or (other and not everything):
         return checkpoint, []
-    listed = [(n, tuple(w["shape"]), w["dtype"], bool(w.get("stacked"))) for n, w in weights.items()]
-    said = {name: (str(w["init"][0]), float(w["init"][1])) for name, w in weights.items() if "init" in w}
-    return Several([InitialWeights({}, listed, said, seed, missing), checkpoint]), missing
+    return Several([InitialWeights.declared({}, weights, seed, missing), checkpoint]), missing
 
 
 def check_known(checkpoint: Checkpoint, weights: Iterable[str]) -> None:

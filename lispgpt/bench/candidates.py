@@ -85,13 +85,8 @@ def _times(artifact: Artifact, target: str) -> tuple[str, dict[str, float]]:
     if target.startswith("emulated:"):
         return target, dict(_counted(artifact))
     device, _ = device_for(artifact, target, (None, False, ""), None, None)
-    initial = {name: tuple(facts["init"]) for name, facts in artifact.weights.items() if "init" in facts}
-    weights = [
-        (name, tuple(facts["shape"]), facts["dtype"], bool(facts.get("stacked")))
-        for name, facts in artifact.weights.items()
-    ]
     found: dict[str, float] = {}
-    with Session(artifact, device, InitialWeights(artifact.config, weights, initial, 0)) as session:
+    with Session(artifact, device, InitialWeights.declared(artifact.config, artifact.weights, 0)) as session:
         for entry in artifact.plan.entries:
             inputs = inputs_of(entry, artifact.plan.buffers)
             rows = profile_entry(session, entry, [[0]], inputs, alone=True).rows

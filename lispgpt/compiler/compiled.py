@@ -26,10 +26,11 @@ from lispgpt.runtime.plan.artifact import Artifact
 
 def artifact_of(request: Request, observer: Observer | None = None, cache: Cache | None = None) -> Artifact:
     """A model program compiled; UserError for whatever is wrong with it, and for a program that has a `main`."""
-    observer, request = observer or Observer(), _tuned(request, cache)
+    observer = observer or Observer()
     if forks_well() or observer.watches:
         found = run_or_compile(request, observer, cache, None)
     else:
+        request = _tuned(request, cache)
         found = _kept(request, observer, cache) or call_fresh(_compile, request, cache)
     assert isinstance(found, Artifact)
     return found

@@ -63,24 +63,25 @@ def _q4_k(values: np.ndarray) -> np.ndarray:
 
 def _int8(values: np.ndarray) -> np.ndarray:
     """128 numbers in steps of a 127th of the largest."""
-    kind = find_dtype("int8")
-    parts = values.reshape(len(values), -1, kind.block)
-    blocks = np.zeros(parts.shape[:2], kind.numpy)
-    blocks["d"] = step = np.abs(parts).max(-1) / 127
-    found = np.divide(parts, step[..., None], out=np.zeros_like(parts), where=step[..., None] > 0)
+    blocks, found = _scaled(values, "int8", 127)
     blocks["qs"] = np.rint(found)
     return blocks
 
 
 def _fp8(values: np.ndarray) -> np.ndarray:
     """128 numbers of E4M3, of which the largest is that format's."""
-    kind = find_dtype("fp8")
-    parts = values.reshape(len(values), -1, kind.block)
-    blocks = np.zeros(parts.shape[:2], kind.numpy)
-    blocks["d"] = step = np.abs(parts).max(-1) / np.float32(LARGEST)
-    found = np.divide(parts, step[..., None], out=np.zeros_like(parts), where=step[..., None] > 0)
+    blocks, found = _scaled(values, "fp8", LARGEST)
     blocks["qs"] = nearest_e4m3(np.clip(found, -LARGEST, LARGEST))
     return blocks
+
+
+def _scaled(values: np.ndarray, dtype: str, most: float) -> tuple[np.ndarray, np.ndarray]:
+    """(blocks that have a scale with which the largest number is `most`, the numbers by that scale)."""
+    kind = find_dtype(dtype)
+    parts = values.reshape(len(values), -1, kind.block)
+    blocks = np.zeros(parts.shape[:2], kind.numpy)
+    blocks["d"] = step = np.abs(parts).max(-1) / np.float32(most)
+    return blocks, np.divide(parts, step[..., None], out=np.zeros_like(parts), where=step[..., None] > 0)
 
 
 def _nearest(values: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:

@@ -47,6 +47,18 @@ class InitialWeights(UnmappedCheckpoint):
         self._places = {name: place for place, name in enumerate(every)}
         self._tensors = every if only is None else {name: every[name] for name in only}
 
+    @staticmethod
+    def declared(
+        config: Mapping[str, Any],
+        weights: Mapping[str, Mapping[str, Any]],
+        seed: int,
+        only: Iterable[str] | None = None,
+    ) -> InitialWeights:
+        """Those of an artifact, by what it says of each."""
+        listed = [(n, tuple(w["shape"]), w["dtype"], bool(w.get("stacked"))) for n, w in weights.items()]
+        said = {name: (str(w["init"][0]), float(w["init"][1])) for name, w in weights.items() if "init" in w}
+        return InitialWeights(config, listed, said, seed, only)
+
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         """What is drawn is finite."""
 
