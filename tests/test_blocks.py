@@ -159,7 +159,7 @@ def test_generation_with_blocks_follows_the_widened_weights(tmp_path: Path, exam
             "(weights (per 2 (w [4 64] q8_0))) (entry e [(x [4 64])] (first (gradients (sum (sum x)) (all-weights))))",
             "w is in blocks .q8_0., which are not trained",
         ),
-        ("(config weight-type f16)(weights (w [4 64] weight-type)) (entry e [(x [4 64])] x)", "not one of the types"),
+        ("(config weight-type index)(weights (w [4 64] weight-type)) (entry e [(x [4 64])] x)", "not one of the types"),
     ],
 )  # fmt: skip
 def test_what_blocks_cannot_be_is_one_clear_error(text: str, message: str, tmp_path: Path) -> None:
