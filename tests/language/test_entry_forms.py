@@ -38,6 +38,7 @@ def test_conditions_on_tensors_are_element_by_element(text: str, right: Callable
         ("(* k x)", r"\(cast k f32\) converts", "(* k x)"),
         ("(* (at k 0 0) x)", r"\(cast \(at k 0 0\) f32\) converts", "(* (at k 0 0) x)"),
         ("(softmax k)", "a softmax is of floats", "(softmax k)"),
+        ("(do (require-dialect linalg) (linalg.softmax) x)", "expected 2 operands", "(linalg.softmax)"),
         ("(over [i 0 2 1] [y x] (update! x (+ y x)))", "inside a loop or a branch", "(update! x (+ y x))"),
         ("(if (> (at x 0 0) 0.0) (update! x (+ 1.0 x)) x)", "inside a loop or a branch", "(update! x (+ 1.0 x))"),
     ],

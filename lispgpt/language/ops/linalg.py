@@ -12,9 +12,11 @@ from lispgpt.language.reader.forms import Form
 
 def check_elements(evaluator: Evaluator, operation: Any, form: Form) -> None:
     """An error where a named op that exists for floats alone, though MLIR takes others, gets whole numbers."""
-    if operation.name == "linalg.softmax" and not isinstance(operation.operands[0].type.element_type, ir.FloatType):
-        kind = operation.operands[0].type
-        evaluator.site.fail(f"a softmax is of floats, and this is {kind}; `cast` it first", form)
+    if operation.name != "linalg.softmax":
+        return
+    for kind in [operand.type for operand in operation.operands][:1]:  # without any, MLIR says what is missing
+        if isinstance(kind, ir.ShapedType) and not isinstance(kind.element_type, ir.FloatType):
+            evaluator.site.fail(f"a softmax is of floats, and this is {kind}; `cast` it first", form)
 
 
 def make_body(evaluator: Evaluator, operation: Any, form: Form) -> None:
