@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
@@ -14,7 +14,7 @@ from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.compiler.kernel_code import make_code, split_at_plan
 from lispgpt.compiler.request import Observer, Request
-from lispgpt.compiler.schedules import WORDS, check_chooses, runner_for
+from lispgpt.compiler.runners import check_chooses, runner_for, words
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.model.sizes import Wanted
@@ -25,11 +25,13 @@ from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.plan.emit_plan import take_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
-from lispgpt.programs import launch
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Plan
 from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.plan.work import Rates
+
+if TYPE_CHECKING:
+    from lispgpt.programs.launch import Job
 
 __all__ = [
     "Observer",
@@ -65,7 +67,7 @@ def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
         devices=request.devices,
-        words=WORDS,
+        words=words,
         float64=request.float64,
         checks_gradients=request.checks_gradients,
         kind=kind,
@@ -228,6 +230,8 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         if stage == "mlir":
             return _runner(program, request, observer).text(program.module)
         if not program.entries:  # a program, or functions that are to be looked at
+            from lispgpt.programs import launch
+
             return launch.emit(job_of(program, request, observer), stage)
         pipeline = load_pipeline(request, target)
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
@@ -242,9 +246,11 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
             return text
 
 
-def job_of(program: Program, request: Request, observer: Observer) -> launch.Job:
+def job_of(program: Program, request: Request, observer: Observer) -> Job:
     """The job that a command line asks for."""
-    return launch.Job(
+    from lispgpt.programs.launch import Job
+
+    return Job(
         program.module,
         request.target,
         program.compilations,

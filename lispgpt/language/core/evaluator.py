@@ -29,7 +29,7 @@ from lispgpt.language.core.values import (
     WeightReference,
     describe,
 )
-from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Value, Vector
+from lispgpt.language.reader.forms import Form, Keyword, Later, List, Literal, Map, Sequence, Symbol, Value, Vector
 
 MOST_STEPS = 5_000_000
 MOST_FORMS = 1_000_000
@@ -66,7 +66,7 @@ class Evaluator:
         if isinstance(form, Map) and all(isinstance(key, Keyword) for key in form.items[::2]):
             names = [key.name for key in form.items[::2] if isinstance(key, Keyword)]
             return Record(dict(zip(names, (self.single(v, environment) for v in form.items[1::2]), strict=True)))
-        return form
+        return self.body(form.read(), environment) if isinstance(form, Later) else form
 
     def body(self, forms: tuple[Form, ...], environment: Environment) -> Any:
         """The forms in turn; the value of the last one."""
