@@ -148,7 +148,7 @@
 ; x [rows columns] in so many groups of columns, each of its own root mean square; weight [columns]
 (defn group-norm [x weight groups epsilon]
   (let [[n columns] (shape x)
-        each (quot columns groups)
+        each (divided "a width of" columns groups "groups")
         ones (tensor [c each] 1.0)]
     (* (reshape (rms-norm (reshape x [(* n groups) each]) ones epsilon) [n columns]) weight)))
 
