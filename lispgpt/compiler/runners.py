@@ -11,7 +11,6 @@ from pathlib import Path
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.observer import Observer
-from lispgpt.language.core.values import Builtin
 from lispgpt.language.forms.schedules import ScheduleForm
 from lispgpt.language.schedules import KERNELS
 from lispgpt.passes.library import NO_SCHEDULES, Library
@@ -41,13 +40,6 @@ def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
             f"schedules are of a GPU's kernels (--target rocm:…, cuda:…): pipeline {pipeline.name} has no "
             f"{CHOOSES} pass, which would choose among them"
         )
-
-
-def words() -> Mapping[str, Builtin]:
-    """The functions that schedules are made of, by their names."""
-    from lispgpt.compiler.schedules import WORDS
-
-    return WORDS
 
 
 def _library(
