@@ -6,6 +6,7 @@ MLIR itself.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,9 @@ from lispgpt.compiler.request import Observer, Request
 from lispgpt.compiler.tuning import tuned
 from lispgpt.runtime.devices.driver import is_used
 from lispgpt.runtime.plan.artifact import Artifact
+
+OBJECTS = 20_000
+"""That a child which imports the compiler makes between two looks for garbage: nearly all of them stay."""
 
 
 def artifact_of(request: Request, observer: Observer | None = None, cache: Cache | None = None) -> Artifact:
@@ -198,6 +202,7 @@ def run_or_compile(
         return found
 
     def work(reporter: Reporter) -> int:
+        gc.set_threshold(OBJECTS)
         from lispgpt.compiler.driver import compile_program, evaluate_request, is_program, job_of
         from lispgpt.ir.mlir import new_context, without_op_classes
 

@@ -21,8 +21,8 @@ USUAL = ("core", "nn", "attention", "gradients", "random", "rotary", "texts")
 
 
 def prepare() -> Iterator[None]:
-    """Import what evaluating takes, and read what most programs require; then import what compiling for CPUs takes, and
-    read the rest of the library."""
+    """Import what evaluating takes, and read what most programs require; then import what compiling for CPUs takes,
+    read the rest of the library, and make what all machine code for this CPU has in common."""
     importlib.import_module("lispgpt.compiler.evaluation")
     from lispgpt.ir.mlir import without_op_classes
     from lispgpt.language.core.library import LIBRARY
@@ -38,12 +38,18 @@ def prepare() -> Iterator[None]:
     yield
     importlib.import_module("lispgpt.compiler.driver")
     from lispgpt.passes.base import find_pass
+    from lispgpt.passes.targets import CHIPS, Cpu
     from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 
     for call in read_pipeline(pipeline_path("cpu")).calls:
         find_pass(call.name)
     yield
     read(path.stem for path in sorted(LIBRARY.glob("*.lisp")))
+    yield
+    for cpu in (CHIPS["cpu"][""], CHIPS["cpu"][""].quick()):
+        assert isinstance(cpu, Cpu)
+        cpu.prepare()
+        yield
 
 
 @dataclass
