@@ -278,7 +278,11 @@ def test_examples_of_devices_run_or_say_what_is_missing(name: str, monkeypatch: 
         opened.close()
 
 
-SHOWN = {"rocm:gfx1151": ["mine", "a-team-a-share"], "cuda:sm_80": ["ahead", "a-team-a-row"], "cuda:sm_90a": ["ahead"]}
+SHOWN = {
+    "rocm:gfx1151": ["mine", "a-team-a-share"],
+    "cuda:sm_80": ["ahead", "a-team-a-row"],
+    "cuda:sm_90a": ["ahead", "in-lines"],
+}
 SHOWN |= {"rocm:gfx942": ["few-columns"], "rocm:gfx1201": ["rows-of-sixteen"], "cuda:sm_90": ["by-lanes"]}
 PRODUCT = "(require nn)\n(entry product [(a [128 256] bf16) (b [128 256] bf16)] (matmul-transposed a b))\n"
 OF_A_NORM = """(require nn)
@@ -310,6 +314,7 @@ GRADIENTS = """(require gradients)
 @pytest.mark.parametrize("target", SHOWN)
 def test_examples_of_schedules_are_taken_and_become_the_ops_that_are_shown(target: str, tmp_path: Path) -> None:
     programs = {"few-columns": OF_A_NORM, "by-lanes": OF_A_NORM, "rows-of-sixteen": ATTENTION}
+    programs |= {"in-lines": ATTENTION.replace("64])", "64] bf16)")}
     programs |= {"a-team-a-row": BELOW, "a-team-a-share": GRADIENTS}
     text = ""
     for name in SHOWN[target]:

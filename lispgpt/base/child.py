@@ -198,10 +198,6 @@ class Child:
             self.end()
             raise
 
-    def _wait(self) -> int:
-        """The status with which it has ended."""
-        return _wait(self._process)
-
     def _outcome(self, hear: Callable[[Any], None]) -> Outcome:
         step, failure, value, finished = "start", None, None, False
         with os.fdopen(self._read_end, "rb") as stream:
@@ -216,7 +212,7 @@ class Child:
                     finished = True
                 else:
                     failure = (kind, content)
-        status = self._wait()
+        status = _wait(self._process)
         self._forget()
         if failure is not None:
             raise _error_of(*failure)

@@ -179,6 +179,15 @@ def pointer(address: Index, space: int = 0) -> ir.Value:
     return emit("llvm.inttoptr", [number], [ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr")])
 
 
+def store_at(value: ir.Value, address: Index) -> None:
+    """A vector to an address in shared memory, which is a multiple of its bytes."""
+    nbytes = item_bytes(value.type) * width_of(value)
+    word = emit("arith.index_cast", [as_value(address)], [i32()])
+    create_op(
+        "llvm.store", [value, emit("llvm.inttoptr", [word], [ir.Type.parse("!llvm.ptr<3>")])], [], {"alignment": nbytes}
+    )
+
+
 def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:
     """A call of an LLVM intrinsic that works on scalars, done per element for vectors."""
     width = width_of(operands[0])

@@ -17,6 +17,7 @@ ARITIES = {
     "member": ("slots", "slot"),
     "release": ("ring number", ""),
     "drain": ("ring", ""),
+    "clear": ("slot outer end", ""),
     "load": ("view batch outer inner", "patches"),
     "put": ("patches slot", ""),
     "operand": ("view batch outer inner", "operand"),

@@ -58,12 +58,13 @@ class WarpgroupUnit:
         layout = SWIZZLE_128 | GROUP_STRIDE | (TRANSPOSED_LEADING if transposed else LEADING)
         return b.emit("arith.ori", [short, b.constant(layout, i64)], [i64])
 
-    def lower_word(self, address: Index) -> ir.Value:
-        """What changes in descriptors from one line of shared memory to another, an i32: a 16th of the address."""
+    def lower_word(self, address: Index, length: int = 0) -> ir.Value:
+        """What changes in descriptors from one line of shared memory to another, an i32: a 16th of the address.
+        length: bytes from one line's length of m or n to the next, of what is transposed and longer than one."""
         i32 = b.i32()
         number = b.emit("arith.index_cast", [b.as_value(address)], [i32])
         short = b.emit("arith.shrui", [number, b.constant(4, i32)], [i32])
-        return b.emit("arith.ori", [short, b.constant(LEADING, i32)], [i32])
+        return b.emit("arith.ori", [short, b.constant((length >> 4) << 16 or LEADING, i32)], [i32])
 
     def with_lower(self, word: ir.Value, further: int) -> ir.Value:
         """The descriptor with a lower word that is `further` bytes on."""

@@ -32,6 +32,8 @@ type (types.py).
         this thread's own copies, but those of the `ahead` newest numbers
     tile.member slots:  one of them
     tile.release ring number:  this role has read it
+    tile.clear slot outer end:  lets what lies behind a view's end be zeros in a slot whose box starts at `outer`, where
+        a bulk copy has brought whatever was there
     tile.drain ring:  waits for all of the thread's copies
     tile.zeros:  sums of nothing, [parts of k, rows, columns]; `teams` of a `unit` lie along rows and columns
     tile.mma sums a b:  sums + A · Bᵀ, on the unit's matrix instructions; both are shared, or operands in

@@ -23,6 +23,7 @@ class Box:
     end: where the view ends along its outer dimension (or if `ends_inner`, along its inner one); None: where its tensor
     does.
     direct: as which of OPERANDS lanes load it to their registers; "": it goes to shared memory.
+    lines: whether it lies there in swizzled lines, which bulk copies bring and warpgroups read.
     """
 
     operand: Operand
@@ -32,6 +33,7 @@ class Box:
     end: ir.Value | None = None
     ends_inner: bool = False
     direct: str = ""
+    lines: bool = False
 
     @staticmethod
     def of(operand: Operand, at: tuple[Index, Index, Index], rows: int, columns: int) -> Box:
@@ -87,6 +89,13 @@ def wait_for(ring: ir.Value, number: ir.Value, ahead: int = 0) -> tuple[ir.Value
     types = [tile.slot.type for tile in ring_tiles(ring)]
     slots = create_op("tile.wait", [ring, number], [ir.TupleType.get_tuple(types)], {"ahead": ahead}).results[0]
     return tuple(create_op("tile.member", [slots], [type_], {"member": i}).results[0] for i, type_ in enumerate(types))
+
+
+def clear(tiles: Sequence[ir.Value], boxes: Sequence[Box]) -> None:
+    """Let what lies in tiles past their views' ends be zeros, where copies bring whatever is there."""
+    for tile, box in zip(tiles, boxes, strict=True):
+        if box.end is not None:
+            create_op("tile.clear", [tile, b.as_value(box.at[1]), box.end])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.boxes import Box, Loads, emit, fill, view_of, wait_for
+from lispgpt.passes.tile.boxes import Box, Loads, clear, emit, fill, view_of, wait_for
 from lispgpt.passes.tile.copies import (
     ASYNC,
     BULK,
@@ -294,7 +294,7 @@ class Builder:
 
         def begin() -> list[ir.Value]:
             carried = list(start())
-            if register_tile(carried[-1]).unit == WARPGROUP and how != BULK:
+            if register_tile(carried[-1]).unit == WARPGROUP and how != BULK and self.of == "product":
                 raise Refused("warpgroups multiply what bulk copies bring, and this cannot be copied so")
             return carried
 
@@ -315,7 +315,9 @@ class Builder:
 
         def multiply() -> None:
             def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-                results = step(number, carried, wait_for(ring, number))
+                tiles = wait_for(ring, number)
+                clear(tiles, boxes(number))
+                results = step(number, carried, tiles)
                 create_op("tile.release", [ring, number])
                 return list(results)
 

@@ -15,12 +15,14 @@ from lispgpt.ir.structure import nested_operations
 from lispgpt.passes.kernels.operand_a import words_of
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.score_masks import factor_of
+from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.recognise import score_operands
 from lispgpt.passes.recognise.attention import Attention
-from lispgpt.passes.tile.attention_cost import Blocks, attention_seconds, products_of_parts
+from lispgpt.passes.tile.attention_cost import BY_TILES, BY_WARPGROUPS, Blocks, attention_seconds, products_of_parts
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.boxes import Box, emit, view_of
 from lispgpt.passes.tile.build import Builder
+from lispgpt.passes.tile.copies import ASYNC, BULK, REGISTERS, boxes_of
 from lispgpt.passes.tile.types import (
     OPERAND,
     ROWS,
@@ -28,6 +30,7 @@ from lispgpt.passes.tile.types import (
     SUBGROUP,
     SUMS,
     SWIZZLE,
+    WARPGROUP,
     RegisterTile,
     SharedTile,
     register_tile,
@@ -41,13 +44,21 @@ RESIDENT_THREADS = 512
 """Of a core, about as many as have registers for queries, scores and sums."""
 
 
+LINES_BESIDE = 2048
+"""Bytes of shared memory for barriers beside swizzled lines, and to align these."""
+
+
 @dataclass(frozen=True)
 class AttentionBuilder(Builder):
-    """Writes one attention's tile program at the insertion point; it has no product."""
+    """Writes one attention's tile program at the insertion point; it has no product.
+
+    unit: whose instructions multiply: subgroups', or warpgroups', which read keys and values as bulk copies bring them.
+    """
 
     of: ClassVar[str] = "attention"
 
     attention: Attention | None = None
+    unit: str = SUBGROUP
 
     @cached_property
     def rows(self) -> AttentionRows:
@@ -55,11 +66,28 @@ class AttentionBuilder(Builder):
         return AttentionRows(self.attention)
 
     @property
+    def is_wide(self) -> bool:
+        """Whether it is for warpgroups, whose tiles lie in lines."""
+        return self.unit == WARPGROUP
+
+    @property
+    def team_rows(self) -> int:
+        """Of a subgroup's instructions, or a warpgroup's."""
+        unit = self.target.warpgroup if self.is_wide else self.target.matrix
+        assert unit is not None
+        return unit.rows
+
+    @property
     def across(self) -> bool:
         """Whether matrix instructions take values by position, as they lie, beside scores' weights in registers."""
         return self.target.matrix is not None and self.target.matrix.result_as_left
 
     # ---- what a schedule asks
+
+    @property
+    def by_warpgroups(self) -> AttentionBuilder:
+        """The same attention for warpgroups, which is written to from there on."""
+        return replace(self, unit=WARPGROUP)
 
     def operand_parts(self, operand: score_operands.Operand) -> int:
         """BF16 numbers by which an element of queries, keys or values is multiplied."""
@@ -80,13 +108,37 @@ class AttentionBuilder(Builder):
         return unit is not None and bool(a.query_dims) and plain and a.width % unit.columns == 0 == a.depth % 4
 
     def takes_keys(self, keys: int) -> bool:
-        """Whether so many of a member's are whole instructions, for which lanes have registers."""
+        """Whether so many of a member's are whole instructions, for which lanes have registers; of warpgroups whether
+        copies bring them, too."""
+        if self.is_wide:
+            return self._in_lines(keys)
         unit, most = self.target.matrix, self.target.attention_keys
         of_f32 = b.item_bytes(self.rows.attention.keys.element) == 4
         return unit is not None and keys % lcm(unit.block, unit.columns) == 0 and not (most and of_f32 and keys > most)
 
+    def _in_lines(self, keys: int) -> bool:
+        """Whether warpgroups can read tiles of so many keys and values, as they lie, from swizzled lines."""
+        unit, a = self.target.warpgroup, self.rows.attention
+        if unit is None or self.most != BULK or not self.across:
+            return False
+        lines = a.depth % unit.inner == a.width % unit.inner == keys % unit.block == 0
+        # With as many keys as numbers of a head, ptxas of CUDA 12.9 and 13.0 lets weights overwrite queries.
+        return lines and max(keys, a.depth, a.width) <= unit.most_columns and keys not in (a.depth, a.width)
+
+    def copies(self, boxes: Sequence[Box]) -> str:
+        """BULK for warpgroups alone, and not ASYNC, whose pieces do not lie in lines."""
+        if self.is_wide:
+            return BULK if all(self._in_bulk(box.operand) for box in boxes) else REGISTERS
+        return super().copies(boxes) if self.most != BULK else replace(self, most=ASYNC).copies(boxes)
+
+    def _in_bulk(self, operand: Operand) -> bool:
+        copies, plain = self.target.copies, operand.dtype == "bf16" and strided(operand.tensor) is not None
+        return copies is not None and plain and boxes_of(operand, copies) is not None
+
     def in_pieces(self, keys: int) -> bool:
-        """Whether threads can copy pieces of both keys and values."""
+        """Whether copies bring both keys and values."""
+        if self.is_wide:
+            return self._in_bulk(self.rows.keys()) and self._in_bulk(self.rows.values(True))
         end = b.as_value(0)
         return all(map(self._in_pieces, (self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end))))
 
@@ -94,6 +146,10 @@ class AttentionBuilder(Builder):
         """Of shared memory: keys and values, and what else members have to exchange."""
         assert self.target.matrix is not None
         a, unit = self.rows.attention, self.target.matrix
+        if self.is_wide:
+            sums = 4 * members * rows * (a.width + 2) if members > 1 else 0
+            parts = self.operand_parts(a.keys)
+            return 2 * max(1, slots) * parts * keys * (a.depth + a.width) + LINES_BESIDE + sums
         end = b.as_value(0)
         tiles = self.shared_bytes([self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end)], slots)
         weights = 0 if unit.result_as_left else 4 * rows * (keys + members * unit.padding)
@@ -114,14 +170,16 @@ class AttentionBuilder(Builder):
         return products_of_parts(q, k), products_of_parts(self.parts if a.exact else 1, v)
 
     def _seconds(self, blocks: Blocks) -> float | None:
-        return attention_seconds(self.rows, blocks, self.target)
+        rates = BY_WARPGROUPS if self.is_wide else BY_TILES
+        return attention_seconds(self.rows, blocks, self.target, rates)
 
     def seconds_of(self, program: Sequence[ir.Operation]) -> float | None:
         """By its masks' tiles of scores, and the threads that share a core."""
         ops = [inner for op in program for inner in (op, *nested_operations(op))]
         tile = next(register_tile(op.operands[0]) for op in ops if op.name == "tile.mask")
         resident = max(1, RESIDENT_THREADS // self.launch.threads)
-        return self._seconds(Blocks(tile.shape[1], tile.shape[2], tile.teams[1], resident, self._products))
+        blocks = Blocks(tile.shape[1], tile.shape[2], tile.teams[1], resident, self._products)
+        return replace(self, unit=tile.unit)._seconds(blocks)
 
     @property
     def query_words(self) -> int:
@@ -155,14 +213,14 @@ class AttentionBuilder(Builder):
         assert self.target.matrix is not None
         attention, block = self.rows.attention, self.target.matrix.block
         at = (self.rows.batch_of(attention.keys, batch), position, 0)
-        return Box(self.rows.keys(), at, keys, -(-attention.depth // block) * block, end)
+        return Box(self.rows.keys(), at, keys, -(-attention.depth // block) * block, end, lines=self.is_wide)
 
     def values_box(self, batch: Index, position: Index, keys: int, end: ir.Value) -> Box:
         """Values up to an end, as `weigh` takes them."""
         attention, view = self.rows.attention, self.rows.values(self.across)
         own = self.rows.batch_of(attention.values, batch)
         if self.across:
-            return Box(view, (own, position, 0), keys, attention.width, end)
+            return Box(view, (own, position, 0), keys, attention.width, end, lines=self.is_wide)
         return Box(view, (own, 0, position), attention.width, keys, end, ends_inner=True)
 
     def query_registers(self, batch: Index, row: Index, rows: int) -> ir.Value:
@@ -170,16 +228,15 @@ class AttentionBuilder(Builder):
         assert self.target.matrix is not None
         attention, unit = self.rows.attention, self.target.matrix
         depth, parts = -(-attention.depth // unit.block) * unit.block, self.operand_parts(attention.queries)
-        tile = RegisterTile((parts, rows, depth), ir.BF16Type.get(), OPERAND, (rows // unit.rows, 1))
+        tile = RegisterTile((parts, rows, depth), ir.BF16Type.get(), OPERAND, (rows // self.team_rows, 1), self.unit)
         at = (self.rows.batch_of(attention.queries, batch), row, 0)
         view = view_of(Box(self.rows.queries(), at, rows, depth))
         return create_op("tile.load", [view, *map(b.as_value, at)], [tile.type]).results[0]
 
     def numbers(self, value: float, members: int, rows: int, shares: bool) -> ir.Value:
         """One number for each row, of so many members that lie along columns; in shares of lanes, or whole."""
-        assert self.target.matrix is not None
-        teams = (rows // self.target.matrix.rows, 1)
-        tile = RegisterTile((members, rows), b.f32(), SHARES if shares else ROWS, teams, SUBGROUP)
+        teams = (rows // self.team_rows, 1)
+        tile = RegisterTile((members, rows), b.f32(), SHARES if shares else ROWS, teams, self.unit)
         return b.constant(value, tile.type)
 
     def mask(self, scores: ir.Value, at: tuple[Index, Index, Index], least: ir.Value, last: ir.Value) -> ir.Value:
@@ -205,10 +262,12 @@ class AttentionBuilder(Builder):
             create_op("tile.store", [registers, tensor, *map(b.as_value, (*at, 0))])
 
     def _ring_tile(self, box: Box, slots: int, how: str) -> SharedTile:
-        return self._apart(box, super()._ring_tile(box, slots, how))
+        tile = super()._ring_tile(box, slots, how)
+        return tile if how == BULK else self._apart(box, tile)
 
     def _tile(self, box: Box, slots: int) -> SharedTile:
-        return self._apart(box, super()._tile(box, max(1, slots)))
+        tile = super()._tile(box, max(1, slots))
+        return replace(tile, swizzle=SWIZZLE, padding=0) if box.lines else self._apart(box, tile)
 
     def _apart(self, box: Box, tile: SharedTile) -> SharedTile:
         """Rows far enough apart for lanes that read neighbouring ones: 64 bytes of keys, or 16 of values across."""
@@ -222,14 +281,12 @@ class AttentionBuilder(Builder):
 
     def empty_sums(self, rows: int, columns: int, members: int) -> ir.Value:
         """Zeros: of scores, whose members lie along columns, or of weighed values, where each has its own."""
-        assert self.target.matrix is not None
-        teams = rows // self.target.matrix.rows
-        self.launch.threads = teams * members * self.target.subgroup
-        return emit("zeros", [], RegisterTile((members, rows, columns), b.f32(), SUMS, (teams, 1)).type)
+        tile = RegisterTile((members, rows, columns), b.f32(), SUMS, (rows // self.team_rows, 1), self.unit)
+        self.launch.threads = tile.by_subgroups.members * self.target.subgroup
+        return emit("zeros", [], tile.type)
 
     def scores(self, queries: ir.Value, keys: ir.Value, members: int) -> ir.Value:
         """Q · Kᵀ, whose columns so many members share."""
-        assert self.target.matrix is not None
         rows, columns = register_tile(queries).shape[1], keys.type.shape[1]
-        tile = RegisterTile((1, rows, columns), b.f32(), SUMS, (rows // self.target.matrix.rows, members))
+        tile = RegisterTile((1, rows, columns), b.f32(), SUMS, (rows // self.team_rows, members), self.unit)
         return self.mma(emit("zeros", [], tile.type), queries, keys)

@@ -88,8 +88,8 @@ def _tiles(op: ir.Operation, value: ir.Value, slots: bool) -> list[SharedTile]:
 
 
 def _lines(op: ir.Operation, tile: SharedTile) -> None:
-    whole = not tile.swizzle or (tile.swizzle == 2 * tile.columns == SWIZZLE and not tile.padding)
-    _want(whole, op, f"swizzled lines have {SWIZZLE} bytes and nothing between them")
+    whole = tile.swizzle in (0, SWIZZLE) and 2 * tile.columns % (tile.swizzle or 1) == 0
+    _want(whole and not (tile.swizzle and tile.padding), op, f"swizzled lines have {SWIZZLE} bytes, none between them")
 
 
 def _memory(op: ir.Operation, target: Gpu) -> None:
@@ -184,7 +184,7 @@ def _reduce_rows(op: ir.Operation, target: Gpu) -> None:
 
 def _put(op: ir.Operation, target: Gpu) -> None:
     patches, tile = _registers(op, op.operands[0], PATCHES), _shared(op, op.operands[1], slots=False)
-    _want(patches.shape == (tile.rows, tile.columns) and not tile.swizzle, op, "the tiles are not alike")
+    _want(patches.shape == (tile.rows, tile.columns), op, "the tiles are not alike")
     _want(tile.parts == 1 or patches.dtype != ir.BF16Type.get(), op, "BF16 numbers have one part")
     _want((patches.dtype == tile.dtype) or not tile.blocks, op, "a tile of blocks has bytes")
 
@@ -250,7 +250,7 @@ def _mma(op: ir.Operation, target: Gpu) -> None:
     )
     if warpgroups:
         assert target.warpgroup is not None
-        plain = parts == 1 and not a.blocks and a.parts == b.parts == 1
+        plain = parts == 1 and not a.blocks and a.parts == b.parts == 1 and 2 * a.columns == 2 * b.columns == SWIZZLE
         _want(plain and along[1] <= target.warpgroup.most_columns, op, "too wide")
 
 
@@ -261,28 +261,35 @@ def _differ(sums: tuple[int, int], a: tuple[int, int], b: tuple[int, int]) -> st
 
 
 def _operand(op: ir.Operation, tile: RegisterTile, target: Gpu) -> None:
-    """A of a subgroup's instructions, in whole ones."""
-    unit = target.matrix
-    _want(unit is not None and tile.unit == SUBGROUP and len(tile.shape) == 3, op, f"{target} takes no such operand")
+    """A of a subgroup's or warpgroup's instructions, in whole ones."""
+    unit = target.warpgroup if tile.unit == WARPGROUP else target.matrix
+    _want(unit is not None and len(tile.shape) == 3, op, f"{target} takes no such operand")
     assert unit is not None
     _, rows, k = tile.shape
     _want(tile.dtype == ir.BF16Type.get(), op, "operands are in BF16")
     whole = rows % (tile.teams[0] * unit.rows) == 0 == k % (tile.teams[1] * unit.block)
-    _want(whole, op, f"{rows} rows of {k} are no whole instructions of {tile.teams} subgroups")
+    _want(whole, op, f"{rows} rows of {k} are no whole instructions of {tile.teams} {tile.unit}s")
 
 
 def _mma_of_registers(op: ir.Operation, sums: RegisterTile, target: Gpu) -> None:
     a, b = _registers(op, op.operands[1], OPERAND), _shared(op, op.operands[2], slots=False)
     _operand(op, a, target)
-    unit, across = target.matrix, "across" in op.attributes
-    assert unit is not None
+    warpgroups, across = sums.unit == WARPGROUP, "across" in op.attributes
+    unit = target.warpgroup if warpgroups else target.matrix
+    assert unit is not None and target.matrix is not None
     columns, k = (b.columns, b.rows) if across else (b.rows, b.columns)
     (parts, rows, width), (_, own, depth) = sums.shape, a.shape
     _want((rows, width, depth) == (own, columns, k), op, _differ((rows, width), (own, depth), (columns, k)))
     _want((a.teams[0], a.teams[1]) == (sums.teams[0], parts), op, "A's k is not shared as the sums' parts are")
-    _want(not b.blocks and not b.swizzle and sums.unit == SUBGROUP, op, "B is rows of BF16 numbers")
+    _want(not b.blocks and a.unit == sums.unit, op, "B is rows of BF16 numbers, and A its team's")
+    _want(bool(b.swizzle) == warpgroups, op, f"{sums.unit}s do not read lines that lie so")
     _want(width % (sums.teams[1] * unit.columns) == 0, op, f"a member's columns are no whole {unit.columns}")
-    _want(not across or unit.result_as_left, op, f"instructions of {target} take no B across")
+    _want(not across or target.matrix.result_as_left, op, f"instructions of {target} take no B across")
+    if warpgroups:
+        assert target.warpgroup is not None
+        members = sums.teams[1] * parts
+        _want(b.rows % (members * unit.rows // 4) == 0, op, f"{members} members cannot share {b.rows} lines")
+        _want(width // sums.teams[1] <= target.warpgroup.most_columns, op, "too wide")
 
 
 def _alike(op: ir.Operation, result: RegisterTile, rows: RegisterTile) -> None:
@@ -314,6 +321,11 @@ def _mask(op: ir.Operation, target: Gpu) -> None:
     _want(scores.shape[0] == 1 and op.results[0].type == op.operands[0].type, op, "scores have one part, and keep it")
     _want(least is not None and least.name == "tile.visible", op, "what all rows see is a tile.visible's")
     _want(ir.IntegerAttr(least.attributes["rows"]).value == scores.shape[1], op, "it is of other rows")
+
+
+def _clear(op: ir.Operation, target: Gpu) -> None:
+    tile = _shared(op, op.operands[0], slots=False)
+    _want(tile.swizzle == SWIZZLE, op, "it is of lines that bulk copies have brought")
 
 
 def _as_operand(op: ir.Operation, target: Gpu) -> None:
@@ -376,6 +388,7 @@ _CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
     "tile.wait": _wait,
     "tile.member": _member,
     "tile.release": _release,
+    "tile.clear": _clear,
     "tile.load": _load,
     "tile.reduce_rows": _reduce_rows,
     "tile.put": _put,

@@ -48,8 +48,11 @@ class Access:
 
 @dataclass
 class Slot:
+    """past: whether it may hold what lies behind a view's end."""
+
     writes: list[Access] = field(default_factory=list)
     reads: list[Access] = field(default_factory=list)
+    past: bool = False
 
 
 @dataclass

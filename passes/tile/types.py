@@ -33,6 +33,8 @@ ROW = "row"
 SUBGROUP, WARPGROUP, THREAD = "subgroup", "warpgroup", "thread"
 """What executes one matrix instruction; and each of a team that has a row."""
 
+WARPGROUP_SUBGROUPS = 4
+
 SWIZZLE = 128
 """Bytes of a line whose sixteen-byte pieces change places by the line's number, as bulk copies write them and warpgroup
 instructions read them."""
@@ -134,6 +136,13 @@ class RegisterTile:
         """Subgroups or warpgroups that have a part of it."""
         parts = self.shape[-3] if len(self.shape) > 2 else 1
         return parts * self.teams[0] * self.teams[1]
+
+    @property
+    def by_subgroups(self) -> RegisterTile:
+        """The same as the subgroups of its warpgroups have it, each a quarter of their rows."""
+        if self.unit != WARPGROUP:
+            return self
+        return replace(self, teams=(WARPGROUP_SUBGROUPS * self.teams[0], self.teams[1]), unit=SUBGROUP)
 
     @property
     def type(self) -> ir.Type:

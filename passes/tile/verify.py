@@ -22,7 +22,7 @@ from typing import Any
 
 from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import integers, nested_operations, trip_count
+from lispgpt.ir.structure import defining_op, integers, nested_operations, trip_count
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.check_types import Unsafe, check_types
 from lispgpt.passes.tile.clocks import Access, Ring, Slot, Thread
@@ -90,8 +90,8 @@ class _Order(Machine):
         self.agents: list[Thread] = []
         self.slots: dict[Any, Slot] = {}
         self.rings: dict[int, Ring] = {}
-        self.meetings: list[dict[int, Any]] = []
-        self.passed: dict[int, int] = {}
+        self.meetings: dict[tuple[tuple[int, ...], int], dict[int, Any]] = {}
+        self.passed: dict[tuple[int, tuple[int, ...]], int] = {}
         holders = [op for op in program if op.name in ("tile.shared", "tile.ring")]
         self.period = lcm(2, *(_slots(op) for op in holders))
         loops = [op for op in program if op.name == "scf.for"]
@@ -168,11 +168,11 @@ class _Order(Machine):
 
     def add_parts(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
         """Memory that may be all tiles', between barriers of its own: what lay there is gone."""
-        yield from self.barrier(agent, step, values)
+        yield from self._by_role(agent, step)
         for place in list(self.slots):
             if place[0] != "own":
                 self._write(agent, step, place, self._instance(agent, step))
-        yield from self.barrier(agent, step, values)
+        yield from self._by_role(agent, step)
         for place, slot in self.slots.items():
             slot.writes = slot.writes if place[0] == "own" else []
         return [None]
@@ -182,7 +182,7 @@ class _Order(Machine):
         write is the program's."""
         place = ("own", step.results[0])
         self._write(agent, step, place, self._instance(agent, step))
-        yield from self.barrier(agent, step, values)
+        yield from self._by_role(agent, step)
         self._read(agent, step, place)
         return [None]
 
@@ -232,19 +232,27 @@ class _Order(Machine):
             known = access.lands is not None if access.agent == agent.number else access.before(agent.clock)
             if not known:
                 raise _unsafe(step, "it reads a slot of which what was written there may not be there yet")
+        if slot.past:
+            raise _unsafe(step, "it reads what copies have brought from behind a view's end")
         slot.reads.append(Access(agent.number, agent.clock[agent.number] + 1, None))
 
     # ---- order
 
     def barrier(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
         """Every thread of the block meets here, and knows of all that any of them has done."""
-        number = self.passed.get(agent.number, 0)
-        self.passed[agent.number] = number + 1
-        if len(self.meetings) <= number:
-            self.meetings.append({})
-        here = self.meetings[number]
+        return self._meet(agent, step, self.agents)
+
+    def _by_role(self, agent: Thread, step: Step) -> Turn:
+        """The same of a role's threads."""
+        return self._meet(agent, step, [one for one in self.agents if one.role == agent.role])
+
+    def _meet(self, agent: Thread, step: Step, who: list[Thread]) -> Turn:
+        group = tuple(one.number for one in who)
+        number = self.passed.get((agent.number, group), 0)
+        self.passed[agent.number, group] = number + 1
+        here = self.meetings.setdefault((group, number), {})
         here[agent.number] = (id(step), agent.tick())
-        while len(here) < len(self.agents):
+        while len(here) < len(who):
             yield f"barrier {number}"
         if len({step for step, _ in here.values()}) > 1:
             raise _unsafe(step, "threads meet at different barriers")
@@ -262,6 +270,7 @@ class _Order(Machine):
         if ring.how == ASYNC or agent.first:
             place = ring.tiles[member], number % ring.slots
             self._write(agent, step, place, self._instance(agent, step), copied=ring.how == ASYNC)
+            self.slots[place].past = ring.how == BULK and defining_op(step.op.operands[1]).name == "tile.limit"
         if member == len(ring.tiles) - 1:
             agent.groups += 1
             if ring.how == BULK and agent.first:
@@ -284,6 +293,12 @@ class _Order(Machine):
         else:
             self._land(agent, ir.IntegerAttr(step.op.attributes["ahead"]).value)
         return [[(tile, number % ring.slots) for tile in ring.tiles]]
+
+    def clear(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        """A part of a slot, which all of the role's threads write before any goes on."""
+        self._write(agent, step, values[0], self._instance(agent, step))
+        yield from self._by_role(agent, step)
+        self.slots[values[0]].past = False
 
     def member(self, agent: Thread, step: Step, values: list[Any]) -> list[Any]:
         return [values[0][ir.IntegerAttr(step.op.attributes["member"]).value]]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from lispgpt.serve import events
-from lispgpt.serve.events import Events, event
+from lispgpt.serve.events import Events
 
 SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}}
 
 
-async def parts(count: int) -> AsyncIterator[str]:
+async def parts(count: int) -> AsyncIterator[dict[str, Any]]:
     for number in range(count):
-        yield event({"number": number})
+        yield {"number": number}
         await asyncio.sleep(0)
 
 

@@ -9,6 +9,9 @@
 (def shapes [[128 1 64] [64 1 64] [64 2 64] [64 2 32] [64 2 16] [64 1 32] [64 1 16] [32 2 64] [32 4 32] [32 2 32] [32 2 16]
              [32 1 32] [16 2 32] [16 2 16] [16 1 32]])
 
+; Shapes where warpgroups multiply keys and values that lie in lines, as bulk copies bring them: each has 64 rows.
+(def wide-shapes [[128 1 128] [128 1 64] [128 1 32] [64 1 128] [64 1 64] [64 1 32] [64 2 128] [64 2 64] [64 2 32]])
+
 (defn words [numbers] (ceil-div (* 16 numbers) (capability subgroup-size)))
 
 (defn tiling-of [a [rows members each]]
@@ -21,7 +24,8 @@
         way (ceil-div (* keys (+ (tile.depth a) (tile.width a)) parts) (* 2 threads))
         ring? (and (tile.pieces? a keys) (<= (tile.block-bytes a rows keys 3 members) (tile.room a)))
         slots (cond ring? 3 (<= (+ held way) 168) 1 true 0)
-        resident (min (quot (tile.room a) (tile.block-bytes a rows keys slots members)) (quot 512 threads))]
+        most (cond (not (tile.wide? a)) (quot 512 threads) ring? (quot 512 (+ threads 128)) true (quot 256 threads))
+        resident (min (quot (tile.room a) (tile.block-bytes a rows keys slots members)) most)]
     [rows members keys slots kept resident]))
 
 (defn time-of [a [rows members keys slots kept resident]] (tile.shape-nanoseconds a rows keys members resident))
@@ -38,13 +42,19 @@
 
 (defn any-fits? [a of] (cond (= (count of) 0) false (fits? a (first of)) true true (any-fits? a (rest of))))
 
+; Whether warpgroups can have it.
+(defn wide? [a] (any-fits? (tile.by-warpgroups a) wide-shapes))
+
 (schedule attention [a]
   {:of attention
-   :takes (and (tile.divides? a) (>= (tile.queries a) 64) (any-fits? a shapes))}
-  (let [[rows members keys slots kept resident] (best-of a shapes nil)
+   :takes (and (tile.divides? a) (>= (tile.queries a) 64) (or (wide? a) (any-fits? a shapes)))}
+  (let [wide (wide? a)
+        a (if wide (tile.by-warpgroups a) a)
+        [rows members keys slots kept resident] (best-of a (if wide wide-shapes shapes) nil)
         [batch row] (tile.query-rows a rows)
         [from least last] (tile.visible a batch row rows)
         first-tile (quot from keys)
+        limits (if wide (tile.resident a resident) nil)
         own (fn [] (tile.query-registers a batch row rows))
         held (if kept (own) nil)
         position (fn [n] (* keys (+ n first-tile)))]

@@ -17,7 +17,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.places import written_by
-from lispgpt.ir.structure import constant_number, integers, nested_operations, operations
+from lispgpt.ir.structure import constant_number, defining_op, integers, nested_operations, operations
 from lispgpt.passes.kernels.block_rows import BlockRows
 from lispgpt.passes.kernels.epilogue import Epilogue, Whole
 from lispgpt.passes.kernels.matrices import lanes_of
@@ -46,8 +46,18 @@ from lispgpt.passes.tile.lower.register_rows import (
 from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, copied_operands
 from lispgpt.passes.tile.lower.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.tile.lower.units import Sums, sums_of
+from lispgpt.passes.tile.lower.warpgroup_lines import multiply_lines
 from lispgpt.passes.tile.row_reductions import row_reductions
-from lispgpt.passes.tile.types import OPERAND, ROWS, SHARES, RegisterTile, register_tile, shared_tile
+from lispgpt.passes.tile.types import (
+    OPERAND,
+    ROWS,
+    SHARES,
+    SWIZZLE,
+    WARPGROUP,
+    RegisterTile,
+    register_tile,
+    shared_tile,
+)
 
 ARITHMETIC: dict[str, Callable[..., Index]] = {
     "arith.addi": b.add,
@@ -64,6 +74,12 @@ ARITHMETIC: dict[str, Callable[..., Index]] = {
 COPIER_REGISTERS, MOST_REGISTERS, CORE_REGISTERS = 40, 240, 65536
 """Of a thread that starts bulk copies, of any thread, and of all threads of a core."""
 
+
+CLEARED = 8
+"""BF16 numbers that a thread clears at once."""
+
+PAST = 9
+"""MLIR's number of the comparison of indices that says whether the first is no smaller than the second."""
 
 READ_AHEAD = 16
 """Vectors of a row that a lane reads at once, of which a reduction is made."""
@@ -106,10 +122,14 @@ class Lowering:
         attention = attention_of(kernel)
         self.rows = None if attention is None else AttentionRows(attention)
         self.masks: dict[ir.Operation, list[Mask]] = {}
-        self.threads = ir.IntegerAttr(ir.DictAttr(kernel.attributes["tile"])["threads"]).value
+        launch = ir.DictAttr(kernel.attributes["tile"])
+        self.threads = ir.IntegerAttr(launch["threads"]).value
+        self.residency = max(1, ir.IntegerAttr(launch["residency"]).value)
         self.values: dict[ir.Value, Any] = {}
         self.tiles = BlockTiles(target, self.ops)
         self.waited = False
+        roles = [op for op in self.tiles.every if op.name == "tile.role"]
+        self.roles = integers(roles[0].attributes["threads"]) if roles else [0, self.threads]
 
     @property
     def loop_annotation(self) -> str:
@@ -118,6 +138,7 @@ class Lowering:
 
     def emit(self) -> None:
         self.thread: Index = b.thread_id()
+        self.member = self._member_thread()
         self.reader = Reader(self.target)
         first = [
             op for op in self.ops if op.name == "tile.zeros"
@@ -162,6 +183,24 @@ class Lowering:
     def _of(self, op: ir.Operation, first: int = 0) -> list[Any]:
         return [self.values.get(v, v) for v in list(op.operands)[first:]]
 
+    def _member_thread(self) -> Index:
+        """The thread's number among those that multiply; those that copy stand for some of these until roles part."""
+        copiers = self.roles[0]
+        if not copiers:
+            return self.thread
+        behind = b.less(self.thread, copiers)
+        return b.select(behind, b.as_value(self.thread), b.sub(self.thread, copiers))
+
+    def _registers_of(self, value: ir.Value) -> RegisterTile:
+        """The type of a value; of an attention's as subgroups have it, of whom its warpgroups are."""
+        tile = register_tile(value)
+        return tile if self.rows is None else tile.by_subgroups
+
+    def _sums_of(self, value: ir.Value) -> Sums:
+        """Zeros of such a type."""
+        who = (self.thread, self.threads) if self.rows is None else (self.member, self.roles[1])
+        return sums_of(self._registers_of(value), self.target, *who)
+
     # ---- order
 
     def _know_everything(self) -> None:
@@ -195,6 +234,13 @@ class Lowering:
             results[0].owner.attributes["loop_annotation"] = ir.Attribute.parse(self.loop_annotation)
         return _gathered(inits, results)
 
+    def _meet(self) -> None:
+        """All who multiply wait for each other."""
+        if self.roles[0]:
+            self.target.team_barrier(0, self.roles[1])
+        else:
+            b.barrier()
+
     def _role(self, op: ir.Operation) -> list[list[int]]:
         return [integers(op.attributes["threads"])]
 
@@ -204,7 +250,7 @@ class Lowering:
         multiply, fill = (region.blocks[0] for region in op.regions)
         copies = self.target.copies
         assert copies is not None
-        left = (CORE_REGISTERS - copiers * COPIER_REGISTERS) // multiplying
+        left = (CORE_REGISTERS // self.residency - copiers * COPIER_REGISTERS) // multiplying
 
         def first() -> None:
             copies.registers(COPIER_REGISTERS, more=False)
@@ -242,13 +288,14 @@ class Lowering:
         tile = register_tile(op.results[0])
         if tile.layout == OPERAND:
             self._know_everything()
-            return read_operand(tile, operand, self.reader, self._seat(op.results[0]), (batch, outer, inner))
+            lines, seat = tile.unit == WARPGROUP, self._seat(op.results[0])
+            return read_operand(tile.by_subgroups, operand, self.reader, seat, (batch, outer, inner), lines)
         if operand.buffer() not in self.constants:
             self._know_everything()
         rows, columns = tile.shape
         put_to = self.tiles.put_to(op)
         origin = Origin(batch, outer, self.thread, self.threads, end, inner_end)
-        place = Tile(rows, columns, put_to.padding, put_to.slots or 1)
+        place = Tile(rows, columns, put_to.padding, put_to.slots or 1, bool(put_to.swizzle))
         clears = not self.tiles.is_right(op)
         memory = self.tiles.memory_for(op)
         staged = StagedOperand(operand, place, origin, self.reader, put_to.parts, clears, memory)
@@ -299,6 +346,8 @@ class Lowering:
         patches, slot = self._of(op)
         values = patches.staged.made_of(patches.values) if patches.raw else patches.values
         patches.staged.store(values, slot.slot)
+        if slot.tile.swizzle and self.target.warpgroup is not None:
+            self.target.warpgroup.publish()
 
     def _ring(self, op: ir.Operation) -> Ring:
         fills = [one for one in self.tiles.every if one.name == "tile.fill" and one.operands[0] == op.results[0]]
@@ -332,22 +381,43 @@ class Lowering:
     def _release(self, op: ir.Operation) -> None:
         self.values[op.operands[0]].release(self._of(op)[-1])
 
+    def _clear(self, op: ir.Operation) -> None:
+        """Only in tiles that reach past the end: by those who multiply, whose instructions are to see it."""
+        slot, first, end = self._of(op)
+        b.if_then(b.less(end, b.add(first, slot.tile.rows)), partial(self._clear_from, slot, b.sub(end, first)))
+
+    def _clear_from(self, slot: Slot, row: Index) -> None:
+        assert self.target.warpgroup is not None
+        tile, nothing = slot.tile, b.constant(0.0, ir.VectorType.get([CLEARED], ir.BF16Type.get()))
+        each, start = SWIZZLE // (2 * CLEARED), b.add(slot.memory, b.mul(slot.slot, slot.tile.slot_bytes))
+        for first in range(0, tile.slot_bytes // (2 * CLEARED), self.roles[1]):
+            number = b.add(self.member, first)
+            line = b.mod(b.div(number, each), tile.rows)
+            inside = b.less(number, tile.slot_bytes // (2 * CLEARED))
+            store = partial(b.store_at, nothing, b.add(start, b.mul(number, 2 * CLEARED)))
+            b.if_then(b.both(inside, b.less(line, row, predicate=PAST)), store)
+        self.target.warpgroup.publish()
+        self._meet()
+
     def _drain(self, op: ir.Operation) -> None:
         self.values[op.operands[0]].wait(0, 0)
 
     # ---- registers
 
     def _zeros(self, op: ir.Operation) -> Sums:
-        return sums_of(register_tile(op.results[0]), self.target, self.thread, self.threads)
+        return self._sums_of(op.results[0])
 
     def _mma(self, op: ir.Operation) -> Sums:
         sums, a, right = self._of(op)
+        if isinstance(a, RegisterOperand) and right.tile.swizzle:
+            start = defining_op(op.operands[0])
+            return multiply_lines(sums, a.blocks, right, "across" in op.attributes, adds=_is_carried(start))
         if isinstance(a, RegisterOperand):
             return sums.multiply_operand(a.blocks, right, "across" in op.attributes)
         return sums.multiply(a, right)
 
     def _add_parts(self, op: ir.Operation) -> Sums:
-        return self._of(op)[0].added(self.tiles.own_memory(op))
+        return self._of(op)[0].added(self.tiles.own_memory(op), self._meet)
 
     def _store(self, op: ir.Operation) -> None:
         registers, tensor, batch, row, column = self._of(op)
@@ -367,14 +437,14 @@ class Lowering:
     # ---- attention
 
     def _seat(self, value: ir.Value) -> Seat:
-        return Seat.of(register_tile(value), self.target, self.thread)
+        return Seat.of(register_tile(value).by_subgroups, self.target, self.member)
 
     def _filled(self, op: ir.Operation) -> RowNumbers:
         number = ir.FloatAttr(ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()).value
-        tile = register_tile(op.results[0])
+        tile = self._registers_of(op.results[0])
         if tile.layout in (ROWS, SHARES):
-            return RowNumbers.filled(tile, self.target, self.thread, number)
-        sums = sums_of(tile, self.target, self.thread, self.threads)
+            return RowNumbers.filled(tile, self.target, self.member, number)
+        sums = self._sums_of(op.results[0])
         return replace(sums, values=[b.constant(number, v.type) for v in sums.values])  # type: ignore[return-value]
 
     def _visible(self, op: ir.Operation) -> list[Index]:
@@ -392,7 +462,7 @@ class Lowering:
 
     def _prepare_mask(self, op: ir.Operation, rows: BlockRows, bounds: tuple[ir.Value, ir.Value]) -> None:
         """Find, ahead of all tiles, what each of a lane's rows sees."""
-        tile, seat = register_tile(op.operands[0]), self._seat(op.operands[0])
+        tile, seat = self._registers_of(op.operands[0]), self._seat(op.operands[0])
         attention, each = rows.attention, len(seat.unit.pieces())
         places = [rows.place(b.add(rows.first, row)) for row in seat.result_rows(tile)]
         past = attention.context % tile.shape[2] != 0
@@ -407,23 +477,21 @@ class Lowering:
         (whole,), by = self._of(op), ir.StringAttr(op.attributes["by"]).value
         if isinstance(whole, RowNumbers):
             return whole.whole(by)
-        return reduced(whole, by, register_tile(op.results[0]), self._seat(op.results[0]))
+        return reduced(whole, by, self._registers_of(op.results[0]), self._seat(op.results[0]))
 
     def _broadcast(self, op: ir.Operation) -> Any:
-        tile = register_tile(op.results[0])
+        tile = self._registers_of(op.results[0])
         (rows,) = self._of(op)
-        return rows.broadcast(
-            rows if tile.layout == SHARES else sums_of(tile, self.target, self.thread, self.threads), tile
-        )
+        return rows.broadcast(rows if tile.layout == SHARES else self._sums_of(op.results[0]), tile)
 
     def _over_members(self, op: ir.Operation) -> RowNumbers:
         found: RowNumbers = self._of(op)[0].over_members(
-            ir.StringAttr(op.attributes["by"]).value, self.tiles.own_memory(op)
+            ir.StringAttr(op.attributes["by"]).value, self.tiles.own_memory(op), self._meet
         )
         return found
 
     def _as_operand(self, op: ir.Operation) -> RegisterOperand:
-        tile = register_tile(op.results[0])
+        tile = self._registers_of(op.results[0])
         return as_operand(self._of(op)[0], tile, self._seat(op.results[0]), self.tiles.own_memory(op))
 
     def _store_numbers(self, rows: RowNumbers, tensor: ir.Value, batch: Index, first: Index) -> None:
@@ -448,6 +516,11 @@ def _has_registers(op: ir.Operation) -> bool:
     return any(mapped) or (
         op.name.startswith("scf.") and any(x.name.startswith("tile.") for x in nested_operations(op))
     )
+
+
+def _is_carried(op: ir.Operation | None) -> bool:
+    """Whether sums are of something."""
+    return op is None or op.name != "tile.zeros"
 
 
 def _is_index(op: ir.Operation) -> bool:

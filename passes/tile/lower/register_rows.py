@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lispgpt.ir import build as b
@@ -79,8 +80,8 @@ class RowNumbers:
         values = [subgroup_reduce(combiner, v, lanes, self.target.subgroup) for v in self.values]
         return replace(self, tile=replace(self.tile, layout=ROWS), values=values)
 
-    def over_members(self, combiner: str, memory: ir.Value) -> RowNumbers:
-        """memory: [members, rows]."""
+    def over_members(self, combiner: str, memory: ir.Value, meet: Callable[[], None]) -> RowNumbers:
+        """memory: [members, rows].  meet: has all members wait for each other."""
         rows, first = self.seat.result_rows(self.tile), b.equal(self.seat.lanes.result_column, 0)
 
         def tell() -> None:
@@ -88,7 +89,7 @@ class RowNumbers:
                 b.store(value, memory, [self.seat.member, row])
 
         b.if_then(first, tell)
-        b.barrier()
+        meet()
         members = range(self.tile.shape[0])
         return replace(self, values=[tree(combiner, [b.load(memory, [m, row], 1) for m in members]) for row in rows])
 
@@ -135,25 +136,27 @@ class RegisterOperand:
 
 
 def read_operand(
-    tile: RegisterTile, view: Operand, reader: Reader, seat: Seat, at: tuple[Index, ...]
+    tile: RegisterTile, view: Operand, reader: Reader, seat: Seat, at: tuple[Index, ...], as_results: bool = False
 ) -> RegisterOperand:
-    """From memory; rows past a view's last are the last one's, and numbers past its end zeros."""
+    """From memory; rows past a view's last are the last one's, and numbers past its end zeros.  as_results: a lane has
+    the columns that it would have of results, as warpgroups' instructions want them, in place of neighbours."""
     unit, (parts, rows, k), (batch, outer, inner) = seat.unit, tile.shape, at
     each, extent = rows // tile.teams[0], view.layout.extent(view.layout.sums)
     first = b.add(b.add(outer, b.mul(seat.row_part, each)), seat.lanes.row)
 
     def run(row: Index, start: Index) -> ir.Value:
         row = row if view.extent % rows == 0 else b.at_most(row, view.extent - 1)
-        pieces = []
-        for i in range(0, unit.run, operand_a.WIDTH):
-            d = b.add(start, i)
+        pieces, width = [], len(unit.pieces()[0].elements) if as_results else operand_a.WIDTH
+        for i in range(0, unit.run, width):
+            d = b.add(start, i // width * unit.columns if as_results else i)
             inside = None if extent % k == 0 else b.less(d, extent)
-            value = view.read(reader, batch, row, b.or_zero(inside, d), operand_a.WIDTH)
+            value = view.read(reader, batch, row, b.or_zero(inside, d), width)
             pieces.append(b.masked(inside, value if parts == 1 and view.dtype == "bf16" else b.extend(value)))
         return b.joined(pieces)
 
     def block(m: int, number: int) -> operand_a.Block:
-        start = b.add(b.add(inner, number * unit.block), b.mul(seat.lanes.group, unit.run))
+        own = seat.lanes.result_column if as_results else b.mul(seat.lanes.group, unit.run)
+        start = b.add(b.add(inner, number * unit.block), own)
         return operand_a.in_parts([run(b.add(first, m + row), start) for row in unit.left_rows], parts)
 
     return RegisterOperand([[block(m, number) for number in range(k // unit.block)] for m in range(0, each, unit.rows)])

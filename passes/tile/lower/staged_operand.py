@@ -14,6 +14,8 @@ from lispgpt.ir.structure import defining_op, is_elementwise
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import VIEWS
+from lispgpt.passes.tile.copies import PIECE
+from lispgpt.passes.tile.types import SWIZZLE
 
 PATCH = 4
 """Neighbours along k, and along rows or columns where those lie side by side, that a thread brings at once."""
@@ -22,12 +24,20 @@ PATCH = 4
 @dataclass(frozen=True)
 class Tile:
     """A block's part of an operand: `outer` rows or columns by `inner` elements of k, `padding` elements apart from the
-    next row in shared memory; so many of it as there are buffers, for each of the operand's parts."""
+    next row in shared memory; so many of it as there are buffers, for each of the operand's parts.  lines: whether rows
+    are in swizzled lines, first all of the first line's length, then those of the next."""
 
     outer: int
     inner: int
     padding: int
     buffers: int
+    lines: bool = False
+
+    def line_address(self, row: Index, k: Index) -> Index:
+        """Bytes from a part's start to an element that is in lines, whose pieces change places by the row's number."""
+        number, inside = b.div(k, SWIZZLE // 2), b.mul(b.mod(k, SWIZZLE // 2), 2)
+        start = b.add(b.mul(number, self.outer * SWIZZLE), b.mul(row, SWIZZLE))
+        return b.add(start, b.xor(inside, b.mul(b.mod(row, SWIZZLE // PIECE), PIECE)))
 
 
 @dataclass(frozen=True)
@@ -151,14 +161,17 @@ class StagedOperand:
                 if self.operand.dtype not in ("bf16", "i8"):
                     type_ = b.with_width(ir.BF16Type.get(), self.along)
                     rounded = b.emit("arith.truncf", [b.extend(value)], [type_])
-                b.store(rounded, self.memory, [buffer, part, b.add(outer, i), k])
+                self._put(rounded, buffer, part, b.add(outer, i), k)
                 if part + 1 < self.parts:
                     value = b.binary("arith.subf", b.extend(value), b.extend(rounded))
 
-    def run(self, buffer: Index, part: int, outer: Index, k: Index, length: int) -> ir.Value:
-        """`length` neighbours along k of a row or column in the tile, in loads of eight."""
-        at = [b.add(k, i) for i in range(0, length, 8)]
-        return b.joined([b.load(self.memory, [buffer, part, outer, i], 8) for i in at])
+    def _put(self, value: ir.Value, buffer: Index, part: int, row: Index, k: Index) -> None:
+        if not self.tile.lines:
+            b.store(value, self.memory, [buffer, part, row, k])
+            return
+        whole = 2 * self.tile.outer * self.tile.inner
+        start = b.add(self.memory, b.add(b.mul(buffer, self.parts * whole), part * whole))
+        b.store_at(value, b.add(start, self.tile.line_address(row, k)))
 
     def _patches(self) -> int:
         """Of one thread; where there are not as many for all, some load the last one too."""

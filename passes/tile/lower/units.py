@@ -158,12 +158,12 @@ class SubgroupSums(Sums):
                 found.append(Piece(b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), value))
         return found
 
-    def added(self, memory: ir.Value) -> Sums:
+    def added(self, memory: ir.Value, meet: Callable[[], None]) -> Sums:
         """The sums of all parts of k, by way of shared memory, in the parts' order."""
         _, part, _, _ = self.place
         for piece in self.pieces():
             b.store(piece.value, memory, [part, piece.row, piece.output])
-        b.barrier()
+        meet()
         total = SpreadSums(
             RegisterTile(self.tile.shape[1:], self.tile.dtype, "spread"), self.target, self.thread, self.threads, []
         )
