@@ -29,6 +29,7 @@ from lispgpt.compiler.cache import Cache, folder_for
 from lispgpt.compiler.compiled import Declared, artifact_of, checked
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import compiled_target, matching_artifact, running_target
+from lispgpt.compiler.readiness import expect_more
 from lispgpt.compiler.request import Request
 from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.execution.model import Model
@@ -167,6 +168,7 @@ def load(
         how: dict[str, Any] = {"precision": rounding, "each_op": first_nan, "more": given.more, "quick": quick}
         how |= {"schedules": _schedules(schedules), "up_to": _up_to(up_to)}
         source = Request(path, chip, settings, given.config, *more, **how)
+        expect_more()
         about = checked(source, kept)
     found = tokenizers.find(given.weights, tokenizer)
     chosen: dict[str, Any] = {

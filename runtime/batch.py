@@ -33,14 +33,15 @@ class Batch:
     """entry: decodes one position of each of several sequences.  chooses: whether it also chooses tokens as all texts
     want them, which the host does otherwise, by its logits.  intake: takes in short prompts of some of them at once.
     idle: from which position on each place has nothing to keep, where no text is.  apart: seconds between two pieces of
-    a text, whose tokens are one piece where steps take less.  steps: how many there were so far.  together: how many
-    prompts are taken in at once."""
+    a text, whose tokens are one piece where steps take less.  steps: how many there were so far.  ahead: how many are
+    launched ahead, each by a launch of its own or with some others.  together: how many prompts are taken in at
+    once."""
 
     def __init__(self, session: Session, entry: Entry, chooses: bool, intake: Entry | None = None) -> None:
         self.session, self.entry, self.chooses = session, entry, chooses
         self.places: list[Text | None] = [None] * entry.sizes["batch"]
         self.idle = [0] * len(self.places)
-        self.apart, self.steps = 0.0, 0
+        self.apart, self.steps, self.ahead = 0.0, 0, STEPS_AHEAD
         self._waiting: deque[Text] = deque()
         self._intake = intake
         self.together, self._longest = (1, 0) if intake is None else (intake.sizes["batch"], intake.sizes["positions"])
@@ -150,7 +151,7 @@ class Batch:
             yield self.session.result(self.entry, named)
             return
         self.session.put(self.entry, inputs)
-        steps = STEPS_AHEAD if self.entry.repeats is None else TOGETHER_AHEAD
+        steps = self.ahead if self.entry.repeats is None else max(self.ahead, TOGETHER_AHEAD)
         ahead = steps if self.entry.repeatable else 1
         most = min(text.generator.limit - text.generator.position for text in texts)
         most = min([most, *(texts[0].generator.context - idle for idle in self.idle)])

@@ -319,10 +319,14 @@ class Generator:
 
     def _feed(self, tokens: Sequence[int] | np.ndarray) -> int:
         start, entry = 0, self._entries[1]
-        for size in chunk_sizes(len(tokens), self.chunks, self.session.device.weight_rows, self.repeatable):
+        for size in self.chunks_of(len(tokens)):
             entry = self.take_in(tokens[start : start + size], size)
             start += size
         return self.following(entry)
+
+    def chunks_of(self, count: int) -> tuple[int, ...]:
+        """How many positions each of the runs has that take in so many tokens; the last may have more than are left."""
+        return chunk_sizes(count, self.chunks, self.session.device.weight_rows, self.repeatable)
 
     def take_in(self, tokens: Sequence[int] | np.ndarray, size: int) -> Entry:
         """Run what takes in so many positions on the sequence's next tokens, at most as many; what ran."""

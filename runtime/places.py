@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
-from lispgpt.runtime.batch import Batch
+from lispgpt.runtime.batch import STEPS_AHEAD, Batch
 from lispgpt.runtime.batch_states import unsettle
 from lispgpt.runtime.decoding import DRAWN
+from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
 
+SECONDS_APART, SECONDS_A_PIECE = 0.005, 0.00015
+"""Tokens that come within the first are one piece of their text; within the second for each text that runs, where that
+is longer: many pieces take longer to make and to send than tokens do."""
+SECONDS_AHEAD = 0.004
+"""Of steps that are launched ahead where they are short: about what making pieces of all texts takes."""
+
 
 class Places(Batch):
     """entry: decodes greedily.  drawn: draws tokens, where the device can.  wanted: whether there is something else to
-    do.  apart, intake: see `Batch`."""
+    do.  intake: see `Batch`."""
 
     def __init__(
         self,
@@ -22,12 +30,11 @@ class Places(Batch):
         entry: Entry,
         drawn: Entry | None,
         wanted: Callable[[], bool],
-        apart: float,
         intake: Entry | None,
     ) -> None:
         super().__init__(session, entry, True, intake)
         self._greedy, self._drawn = entry, drawn
-        self._wanted, self.apart = wanted, apart
+        self._wanted = wanted
 
     def _enough_places(self) -> bool:
         return self._wanted()
@@ -38,10 +45,16 @@ class Places(Batch):
         A text that the device can draw for is always drawn for there, whatever the others want: the host's draws have
         other last bits.
         """
-        wanted = {text.generator.choice for text in self.places if text is not None}
+        texts = [text for text in self.places if text is not None]
+        wanted = {text.generator.choice for text in texts}
         self.entry = self._drawn if self._drawn is not None and DRAWN in wanted else self._greedy
         self.chooses = wanted == {self.entry.name}
-        return self._decode()
+        self.apart = max(SECONDS_APART, SECONDS_A_PIECE * len(texts))
+        started, before = time.monotonic(), self.steps
+        yield from self._decode()
+        if (steps := self.steps - before) >= READS_AHEAD:
+            fit = int(SECONDS_AHEAD * steps / (time.monotonic() - started))
+            self.ahead = min(max(fit, STEPS_AHEAD), READS_AHEAD)
 
     def drafted(self, place: int, stop: Callable[[], bool]) -> Iterator[Iterator[str]]:
         """Runs that check drafts of the text at a place, by itself and on the states for one sequence; of each its

@@ -43,7 +43,8 @@ class Prefixes:
         """The free place that loses least: one that holds only the start of the prompt, or the longest unused."""
 
         def lost(place: int) -> tuple[bool, int]:
-            return self._common(place, prompt, adapter) < len(self._held[place]), self._used[place]
+            held = len(self._held[place])
+            return held > 0 and self._common(place, prompt, adapter) < held, self._used[place]
 
         return min(free, key=lost)
 

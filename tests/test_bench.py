@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from test_cli import Call, assert_one_error, call, made
 from lispgpt.base.errors import UserError
 from lispgpt.bench import peers
 from lispgpt.bench.measures import Measure
+from lispgpt.bench.published import page
 
 __all__ = ["call", "made"]
 
@@ -46,6 +48,37 @@ def test_figures_of_a_model_on_the_cpu(tmp_path: Path, call: Call) -> None:
     batch, ragged = measures["decode of 2 sequences at 5"], measures["8 ragged texts, 2 at once"]
     assert batch["rate"] * batch["seconds"] == pytest.approx(2)
     assert 0 < ragged["floor"] < 1 and ragged["share"] == pytest.approx(ragged["floor"] / ragged["seconds"])
+
+
+def test_a_page_says_what_another_needs_to_measure_it_again(tmp_path: Path, call: Call) -> None:
+    checkpoint = make_checkpoint(tmp_path / "tiny.bin", 1, layers=1, heads=2, context=64)
+    options = ["--checkpoint", checkpoint, "--target", "cpu", "--rounds", 1, "--at", 5, "--prompt", 3, "--no-processes"]
+    done = call("bench", PROGRAM, *options, "--publish", tmp_path / "page.md", "--json", tmp_path / "found.json")
+    assert done.code == 0, done
+    text, found = (tmp_path / "page.md").read_text(), json.loads((tmp_path / "found.json").read_text())
+    command = shlex.split(text.partition("```bash\n")[2].partition("\n")[0])
+    assert command[:2] == ["lispgpt", "bench"]
+    again = call(*command[1:], "--no-processes")
+    assert again.code == 0 and "decode at 5" in again.out and "prompt of 3 tokens" in again.out, again
+    facts = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", text, re.MULTILINE))
+    assert facts["device"] == found["device"] and facts["target"] == found["target"] == "cpu"
+    assert "layers 1" in facts["model"] and "context 64" in facts["model"] and "MLIR of" in facts["lispgpt"]
+    for measure in found["measures"]:
+        row = next(line for line in text.splitlines() if line.startswith(f"| {measure['what']} |"))
+        assert f"| {measure['seconds'] * 1e6:.1f} |" in row and f"| {measure['rate']:.1f} |" in row
+
+
+def test_a_page_has_a_column_for_each_peer() -> None:
+    found = {"model": "a/b", "device": "X", "target": "cpu", "precision": "exact", "rates": None, "whole": None}
+    process = subprocess.Popen(["true"], text=True)
+    process.wait()
+    other = peers.Peer("Other | 1", process, {"decode at 5": 2e-6}, {"prompt of 3 tokens": "no\nroom"})
+    measures = [Measure("decode at 5", 3e-6, "step", 3e5, 1e-6), Measure("prompt of 3 tokens", 4e-6, "prompt", 7e5)]
+    rows = [line for line in page("x", found, {}, measures, [other]).splitlines() if line.startswith("|")]
+    width = {len(re.findall(r"(?<!\\)\|", line)) for line in rows[-4:]}
+    assert width == {9}, rows[-4:]
+    assert "| 2.0 | 1.50 |" in rows[-2] and "33%" in rows[-2]
+    assert "| failed: no room |  |" in rows[-1]
 
 
 def test_why_there_are_no_peers_is_said(tmp_path: Path, call: Call) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,11 @@ from compiled_models import Weights, poison
 from emulated_cuda.device import EmulatedCuda
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.base import Device
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.devices.emulated import EmulatedDevice
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 Arrays = dict[str, np.ndarray]
@@ -75,7 +79,7 @@ def columns(given: Arrays) -> np.ndarray:
 
 
 def heads(given: Arrays) -> np.ndarray:
-    state, found = np.zeros((2, 2, 3, 4, 5)), []
+    state, found = np.zeros((2, 2, 3, 4, given["into"].shape[-1])), []
     for t in range(given["x"].shape[1]):
         dt, x = given["dt"][:, t].reshape(2, 2, 3), given["x"][:, t].reshape(2, 2, 3, 4)
         kept = np.exp(given["rate"].reshape(2, 3) * dt)[..., None, None]
@@ -85,7 +89,7 @@ def heads(given: Arrays) -> np.ndarray:
 
 
 def differences(given: Arrays) -> np.ndarray:
-    state, found = np.zeros((2, 2, 3, 4, 5)), []
+    state, found = np.zeros((2, 2, 3, 4, given["seen"].shape[-1])), []
     for t in range(given["x"].shape[1]):
         keep, share = (given[name][:, t].reshape(2, 2, 3, 1) for name in ("keep", "share"))
         state = state * keep[..., None]
@@ -115,16 +119,20 @@ REFERENCES: dict[str, Callable[[Arrays], np.ndarray]] = {
 }
 
 
-def random_inputs(name: str, length: int) -> Arrays:
-    """What stands in the entry's inputs, for all positions: shares from 0 to 1, rates below 0, keys far apart."""
+def random_inputs(name: str, length: int, states: int = 5) -> Arrays:
+    """What stands in the entry's inputs, for all positions: shares from 0 to 1, rates below 0, keys far apart, what is
+    multiplied with more states smaller."""
     rng, made = seeded.rng(), {}
-    for word, own in SIZES[name].items():
+    for word, size in SIZES[name].items():
+        own = (*size[:-1], states) if len(size) == 2 and name != "convolution" and size[-1] == 5 else size
         shape = own if word in FIXED else (2, length, *own)
         made[word] = rng.standard_normal(shape).astype(np.float32)
         if word in ("dt", "decay", "keep", "share"):
             made[word] = rng.random(shape).astype(np.float32)
         elif word.startswith("rate"):
             made[word] = -rng.random(shape).astype(np.float32)
+        elif len(own) == 2 and own[-1] == states:
+            made[word] *= np.float32((5 / states) ** 0.5)
         elif word == "key":
             made[word] = made[word] * np.float32(40) - np.float32(30)
     return made
@@ -137,10 +145,33 @@ def test_chunks_and_steps_agree_with_a_loop(name: str, target: str, tmp_path: Pa
     state, inputs, body = ENTRIES[name]
     (tmp_path / "p.lisp").write_text(f"(require delta)\n{state}\n(entry run [{inputs}] {SHAPES} {body})")
     artifact, _ = compile_request(Request(tmp_path / "p.lisp", target), Observer())
-    lengths = (7, 1, 1, 7, 1)
-    given = random_inputs(name, sum(lengths))
+    walk(artifact, CpuDevice(2) if target == "cpu" else EmulatedCuda(), name, random_inputs(name, 17), (7, 1, 1, 7, 1))
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("target", ["cuda:sm_90", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201"])
+@pytest.mark.parametrize("name", ["heads", "differences"])
+def test_lanes_share_states_that_one_has_no_registers_for(name: str, target: str, tmp_path: Path) -> None:
+    """Two of them 128, and four 200; the last block has more lanes than there are columns."""
+    states = int(seeded.rng().choice([128, 200]))
+    state, inputs, body = (part.replace(" 5]", f" {states}]") for part in ENTRIES[name])
+    (tmp_path / "p.lisp").write_text(f"(require delta)\n{state}\n(entry run [{inputs}] {SHAPES} {body})")
+    artifact, _ = compile_request(Request(tmp_path / "p.lisp", target), Observer())
+    given = random_inputs(name, 8, states)
+    if target.startswith("cuda"):
+        walk(artifact, EmulatedCuda(), name, given, (7, 1))
+        return
+    chip = target.partition(":")[2]
+    code = CodeObject(artifact.code, chip)
+    assert {kernel: code.descriptor(kernel).private_bytes for kernel in artifact.kernels} == dict.fromkeys(
+        artifact.kernels, 0
+    )
+    walk(artifact, EmulatedDevice(chip), name, given, (7, 1))
+
+
+def walk(artifact: Artifact, device: Device, name: str, given: Arrays, lengths: Sequence[int]) -> None:
+    """Chunks of these lengths one after the other give what a loop does."""
     wanted = REFERENCES[name]({key: value.astype(np.float64) for key, value in given.items()})
-    device = CpuDevice(2) if target == "cpu" else EmulatedCuda()
     with Session(artifact, device, Weights({})) as session:  # type: ignore[arg-type]
         start = 0
         for length in lengths:

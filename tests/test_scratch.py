@@ -123,3 +123,16 @@ def test_an_interrupted_child_ends_and_its_files_go(several: bool, place: Path) 
     began = time.monotonic()
     assert run_in_child(interrupted).value == [] and time.monotonic() - began < 30
     assert list(place.iterdir()) == []
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir, failures = Path.mkdir, [FileNotFoundError(), FileExistsError()]
+
+    def make(path: Path, mode: int = 0o777, **how: bool) -> None:
+        if failures:
+            raise failures.pop()
+        mkdir(path, mode, **how)
+
+    monkeypatch.setattr(Path, "mkdir", make)
+    scratch._make(place := tmp_path / f"{scratch.PREFIX}{'0' * 16}")
+    assert place.is_dir() and not failures

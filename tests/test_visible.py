@@ -14,7 +14,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.cli.opt import parse_module
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit, evaluate_request
-from lispgpt.compiler.schedules import runner_for
+from lispgpt.compiler.runners import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.dumps import write_dump
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls

@@ -10,7 +10,7 @@ from random_products import RandomProduct
 
 from lispgpt.compiler.driver import evaluate_request
 from lispgpt.compiler.request import Request
-from lispgpt.compiler.schedules import runner_for
+from lispgpt.compiler.runners import runner_for
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.targets import find_target

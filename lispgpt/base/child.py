@@ -198,6 +198,10 @@ class Child:
             self.end()
             raise
 
+    def _wait(self) -> int:
+        """The status with which it has ended."""
+        return _wait(self._process)
+
     def _outcome(self, hear: Callable[[Any], None]) -> Outcome:
         step, failure, value, finished = "start", None, None, False
         with os.fdopen(self._read_end, "rb") as stream:
@@ -212,7 +216,7 @@ class Child:
                     finished = True
                 else:
                     failure = (kind, content)
-        status = _wait(self._process)
+        status = self._wait()
         self._forget()
         if failure is not None:
             raise _error_of(*failure)

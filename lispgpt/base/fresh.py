@@ -20,10 +20,12 @@ from lispgpt.base.child import Child, Reporter, be_the_child, compiled, run_in_c
 from lispgpt.base.errors import UserError
 
 HOME = str(Path(__file__).resolve().parents[2])
-START = "import sys; sys.path.insert(0, {home!r}); import lispgpt; sys.path[:] = {path!r}; " + (
-    "from lispgpt.base.fresh import main; main({pipe})"
-)
-"""The package is found where this one is, though a folder on the path may have its name."""
+
+
+def start_of_interpreter() -> str:
+    """What an interpreter does first, to find what this one finds: the package where it is, though a folder on the path
+    may have its name."""
+    return f"import sys; sys.path.insert(0, {HOME!r}); import lispgpt; sys.path[:] = {sys.path!r}; "
 
 
 class _Fresh(Child):
@@ -32,7 +34,8 @@ class _Fresh(Child):
     def __init__(self, *task: Any) -> None:
         self._read_end, write_end = os.pipe()
         self._scratch = scratch.chosen_for_child()
-        command = [sys.executable, "-c", START.format(home=HOME, path=sys.path, pipe=write_end)]
+        call = f"from lispgpt.base.fresh import main; main({write_end})"
+        command = [sys.executable, "-c", start_of_interpreter() + call]
         try:
             running = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write_end])
         finally:

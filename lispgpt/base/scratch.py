@@ -84,7 +84,7 @@ def _make(place: Path) -> None:
     """Make a child's folder, and those of its parents that it would be in, which others of their children may just
     leave."""
     for _ in range(TURNS):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, FileExistsError):  # the latter where one is removed while it is looked at
             for each in reversed(_levels(place)):
                 each.mkdir(0o700, exist_ok=True)
             return

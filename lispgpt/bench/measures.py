@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.execution.model import Model
-from lispgpt.runtime.decoding import GREEDY, Row, result_of, step_inputs
+from lispgpt.runtime.decoding import GREEDY, Row, result_of, step_inputs, taking_in
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Rates, Work
@@ -113,7 +114,19 @@ class Bench:
         prefill()
         seconds = statistics.median(_seconds(prefill) for _ in range(self.rounds))
         asked = {"what": "prompt", "count": count}
-        return Measure(f"prompt of {count} tokens", seconds, "prompt", count / seconds, asked=asked)
+        floor = self._prompt_floor(count)
+        return Measure(f"prompt of {count} tokens", seconds, "prompt", count / seconds, floor, asked)
+
+    def _prompt_floor(self, count: int) -> float | None:
+        """Of the runs that take in so many tokens; None where nothing is known of the arithmetic that bounds them."""
+        if self.rates is None or not isfinite(self.rates.matrix):
+            return None
+        entries, first, floors = taking_in(self.session, self.generator.entry), 0, []
+        for size in self.generator.chunks_of(count):
+            floors.append(self._floor(entries[size], [range(first, min(first + size, self.generator.context))]))
+            first += size
+        known = [floor for floor in floors if floor is not None]
+        return sum(known) if len(known) == len(floors) else None
 
     def ragged(self, batch: int) -> Measure:
         """Texts of many lengths through a batch, prompts included, while there is one for every place.

@@ -20,6 +20,7 @@ from lispgpt.bench.comparison import Comparison, assumptions, compare
 from lispgpt.bench.comparison import table as kernel_table
 from lispgpt.bench.measures import Bench, Measure, table
 from lispgpt.bench.processes import measure_whole
+from lispgpt.bench.published import page
 from lispgpt.cli.completing import TARGET
 from lispgpt.cli.options import FORMAT, PATH, guarded, parse_settings, precision_option, schedules_option
 from lispgpt.cli.run import MOST_THREADS
@@ -60,6 +61,7 @@ DEFAULT = PROGRAMS / "gpt2_generate.lisp"
     help="The interpreter that may have torch and transformers, or llama_cpp and gguf (default: this one).",
 )
 @click.option("--json", "json_", type=PATH, help="Also write the figures to this file.")
+@click.option("--publish", type=PATH, help="Also write a Markdown page of figures, machine, versions and command.")
 @FORMAT
 @click.pass_context
 @guarded
@@ -68,23 +70,27 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
     kept = cache_folder(ctx.obj["environment"])
     folder_alone = program is not None and options["checkpoint"] is None
     checkpoint = options["checkpoint"] or (None if folder_alone else _random_gpt2(kept))
+    typed = [] if program is None else [str(program)]
+    typed += ["--checkpoint", str(checkpoint)] if options["checkpoint"] else []
     program = program or DEFAULT
-    words = [str(program), *([] if checkpoint is None else ["--checkpoint", str(checkpoint)])]
-    words += [word for setting in options["settings"] for word in ("--set", setting)]
-    words += [
+    settled = [word for setting in options["settings"] for word in ("--set", setting)]
+    settled += [
         word
         for name in ("context", "target", "threads", "precision")
         if options[name]
         for word in (f"--{name}", str(options[name]))
     ]
-    words += [word for path in options["schedules"] for word in ("--schedules", str(path))]
+    settled += [word for path in options["schedules"] for word in ("--schedules", str(path))]
+    words = [str(program), *([] if checkpoint is None else ["--checkpoint", str(checkpoint)]), *settled]
     given = {name: options[name] for name in ("target", "context", "threads", "precision", "schedules")}
     whole = None
     if options["processes"]:
         whole = measure_whole(words, options["rounds"])
     with lispgpt.load(program, checkpoint, settings=parse_settings(options["settings"]), cache=kept, **given) as model:
         made = Bench(model, options["rounds"])
-        found: dict[str, Any] = {"device": model.session.device.name, "target": model.artifact.target}
+        found: dict[str, Any] = {"model": str(program if folder_alone else checkpoint)}
+        found |= {"device": model.session.device.name, "target": model.artifact.target, "precision": given["precision"]}
+        found["rates"] = None if made.rates is None else str(made.rates)
         text = options["format_"] == "text"
         _say(text, f"{found['device']}, {found['target']}")
         if whole is not None:
@@ -99,7 +105,7 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
         _say(text, f"buffers of {device_bytes / 1e6:.0f} MB")
         source = _source(model, program, options["checkpoint"], kept) if options["peers"] else None
         others = _peers(options, source, model)
-        measures = []
+        measures: list[Measure] = []
         try:
             for measure in _measures(made, options):
                 measures.append(measure)
@@ -124,11 +130,22 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
             compared = list(compare(model, options["at"][0], max(options["prompts"]), True, options["rounds"]))
             _say(text, _kernels(compared, model))
             found["entries"] = [asdict(each) for each in compared]
+        if options["publish"]:
+            command = shlex.join(["lispgpt", "bench", *typed, *settled, *_asked(options)])
+            write_text(options["publish"], page(command, found, model.artifact.config, measures, others))
     if options["json_"]:
         write_text(options["json_"], json.dumps(found, indent=2) + "\n")
     if not text:
         echo(json.dumps(found))
     return 0
+
+
+def _asked(options: dict[str, Any]) -> list[str]:
+    """The options that say what is measured, as they are typed."""
+    several = {"--at": "at", "--prompt": "prompts", "--batch": "batches"}
+    words = [word for flag, name in several.items() for value in options[name] for word in (flag, str(value))]
+    words += ["--lookup", str(options["lookup"])] if options["lookup"] else []
+    return [*words, "--rounds", str(options["rounds"])]
 
 
 def _random_gpt2(folder: Path) -> Path:

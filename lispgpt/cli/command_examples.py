@@ -204,6 +204,7 @@ OWN = {
     "--most 2 --batch 2 --devices 2",
     "lispgpt bench --checkpoint": f"{GPT2} --at 8 --rounds 1",
     "lispgpt bench --prompt": f"{AUSTEN} --prompt 16 --rounds 1",
+    "lispgpt bench --publish": f"{AUSTEN} --at 8 --rounds 1 --publish figures.md",
     "lispgpt bench --schedules": "--schedules wide.lisp --target cuda",
     "lispgpt bench --kernels": "--kernels --target cuda",
     "lispgpt check --checkpoint": f"{GPT2} --target emulated:gfx1151 --prompt 'My dear' --steps 1",

@@ -14,6 +14,7 @@ from lispgpt.cli.completing import Named
 from lispgpt.cli.main import COMMANDS
 from lispgpt.cli.options import PATH
 from lispgpt.cli.terminal import echo
+from lispgpt.language.core.elsewhere import advice
 from lispgpt.reference import language, tiles
 from lispgpt.reference.entry import KINDS, Entry, apropos, find
 
@@ -125,5 +126,7 @@ def shown(names: tuple[str, ...], about: bool = False) -> str:
     """Entries in full by their names, or a line for each that has all words."""
     if about:
         found = apropos(entries(examples=False), names)
-        return "\n".join(f"{entry.name:28} {entry.summary}" for entry in found) or f"nothing has {' '.join(names)!r}"
+        said = next((said for name in names if (said := advice(name))), None)
+        lines = [f"{entry.name:28} {entry.summary}" for entry in found] or [f"nothing has {' '.join(names)!r}"]
+        return "\n".join([*([said] if said else []), *lines])
     return "\n\n".join(entry.render() for entry in named(" ".join(names)))

@@ -16,7 +16,7 @@ from lispgpt.cli.completing import TARGET
 from lispgpt.cli.options import PATH, all_of, contained, observer_of, watching_options
 from lispgpt.cli.terminal import echo
 from lispgpt.compiler.driver import read_source
-from lispgpt.compiler.schedules import check_chooses, runner_for
+from lispgpt.compiler.runners import check_chooses, runner_for
 from lispgpt.ir.diagnostics import Diagnostics
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.effects import refuse_linked

@@ -6,6 +6,7 @@ MLIR itself.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,24 +15,27 @@ from typing import Any
 
 from lispgpt.base.child import Reporter, compile_in_child
 from lispgpt.base.errors import UserError
-from lispgpt.base.fresh import call_fresh
 from lispgpt.base.host import cpu_signature
 from lispgpt.base.reading import noting
 from lispgpt.compiler.cache import Cache, cache_key
+from lispgpt.compiler.readiness import call_ready, expects_more, has_compiler
 from lispgpt.compiler.request import Observer, Request
 from lispgpt.compiler.tuning import tuned
 from lispgpt.runtime.devices.driver import is_used
 from lispgpt.runtime.plan.artifact import Artifact
 
+OBJECTS = 20_000
+"""That a child which imports the compiler makes between two looks for garbage: nearly all of them stay."""
+
 
 def artifact_of(request: Request, observer: Observer | None = None, cache: Cache | None = None) -> Artifact:
     """A model program compiled; UserError for whatever is wrong with it, and for a program that has a `main`."""
     observer = observer or Observer()
-    if forks_well() or observer.watches:
+    if forks_at_once() or observer.watches:
         found = run_or_compile(request, observer, cache, None)
     else:
         request = _tuned(request, cache)
-        found = _kept(request, observer, cache) or call_fresh(_compile, request, cache)
+        found = _kept(request, observer, cache) or call_ready(_compile, request, cache)
     assert isinstance(found, Artifact)
     return found
 
@@ -39,6 +43,11 @@ def artifact_of(request: Request, observer: Observer | None = None, cache: Cache
 def forks_well() -> bool:
     """Whether a fork of this process could do all that it has to: no other thread is here, and no driver was used."""
     return threading.active_count() == 1 and not is_used()
+
+
+def forks_at_once() -> bool:
+    """Whether a fork of this process does as well, and begins as early, as any other process that compiles."""
+    return forks_well() and (has_compiler() or not expects_more())
 
 
 def _kept(request: Request, observer: Observer, cache: Cache | None) -> Artifact | None:
@@ -92,8 +101,8 @@ class Counterpart:
 
 def counterpart_of(request: Request) -> Counterpart:
     """The kernels of a request's target for the CPU; UserError for whatever is wrong with the program or pipeline."""
-    if not forks_well():
-        return Counterpart(*call_fresh(_counterpart, request))
+    if not forks_at_once():
+        return Counterpart(*call_ready(_counterpart, request))
 
     def work(reporter: Reporter) -> int:
         reporter.give(_counterpart(request))
@@ -136,8 +145,8 @@ def declared(request: Request, trial: bool = False) -> Declared:
 
     trial: evaluate its own entries, too, where that can be, and hold it to be a model.
     """
-    if not forks_well():
-        fresh: Declared = call_fresh(_declared, request, trial)
+    if not forks_at_once():
+        fresh: Declared = call_ready(_declared, request, trial)
         return fresh
 
     def work(reporter: Reporter) -> int:
@@ -157,7 +166,7 @@ def checked(request: Request, cache: Cache | None) -> Declared | None:
 
 
 def _declared(request: Request, trial: bool) -> Declared:
-    from lispgpt.compiler.driver import check_has_entries, evaluate_request, is_program
+    from lispgpt.compiler.evaluation import check_has_entries, evaluate_request, is_program
     from lispgpt.ir.mlir import new_context
 
     with new_context():
@@ -193,9 +202,9 @@ def run_or_compile(
         return found
 
     def work(reporter: Reporter) -> int:
+        gc.set_threshold(OBJECTS)
         from lispgpt.compiler.driver import compile_program, evaluate_request, is_program, job_of
         from lispgpt.ir.mlir import new_context, without_op_classes
-        from lispgpt.programs.launch import run
 
         without_op_classes()
         with noting() as read, new_context():
@@ -211,6 +220,8 @@ def run_or_compile(
                         f"{request.program} is a program with a `main`, and emulated GPUs run models alone: "
                         "--target cpu runs its kernels too"
                     )
+                from lispgpt.programs.launch import run
+
                 return run(job_of(program, request, observer), arguments)
             artifact = compile_program(program, request, observer)
         _keep(request, artifact, read, cache)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import AS_ONE, artifact_from, evaluate_request, load_pipeline
 from lispgpt.compiler.request import Observer, Request
-from lispgpt.compiler.schedules import runner_for
+from lispgpt.compiler.runners import runner_for
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions, symbol_of

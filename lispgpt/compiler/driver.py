@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
 from lispgpt.base.project import project_root
 from lispgpt.base.reading import read_text
-from lispgpt.base.source import Source
+from lispgpt.compiler.evaluation import check_has_entries, evaluate_request, is_program, read_source
 from lispgpt.compiler.kernel_code import make_code, split_at_plan
 from lispgpt.compiler.request import Observer, Request
-from lispgpt.compiler.schedules import WORDS, check_chooses, runner_for
+from lispgpt.compiler.runners import check_chooses, runner_for
 from lispgpt.ir.mlir import ir, new_context
-from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.model.sizes import Wanted
-from lispgpt.language.program import Program, TensorDecl, evaluate
+from lispgpt.language.program import Program, TensorDecl
 from lispgpt.language.reader.reader import read
 from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.plan.emit_plan import take_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
-from lispgpt.programs import launch
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Plan
 from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.plan.work import Rates
+
+if TYPE_CHECKING:
+    from lispgpt.programs.launch import Job
 
 __all__ = [
     "Observer",
@@ -46,54 +45,6 @@ __all__ = [
     "project_root",
     "read_source",
 ]
-
-
-def read_source(path: Path) -> Source:
-    """A program's text; UserError where it cannot be read or is not UTF-8."""
-    return Source(str(path), read_text(path))
-
-
-def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator] = Evaluator) -> Program:
-    """The program's MLIR for every shape, in the active context; warnings go to standard error.
-
-    trial: see `Wanted`.  kind: of evaluator, where somebody watches."""
-    program = evaluate(
-        read_source(request.program),
-        overrides=dict(request.overrides),
-        checkpoint_config=dict(request.checkpoint_config),
-        wanted=replace(wanted(request), trial=trial),
-        root=project_root(request.program),
-        capabilities=find_target(request.target).capabilities(),
-        devices=request.devices,
-        words=WORDS,
-        float64=request.float64,
-        checks_gradients=request.checks_gradients,
-        kind=kind,
-        more=request.more,
-    )
-    for warning in program.warnings:
-        print(warning.render("warning"), file=sys.stderr)
-    return program
-
-
-def wanted(request: Request) -> Wanted:
-    """The entries to compile, and for what sizes."""
-    if request.up_to and request.devices > 1:
-        raise UserError(f"{next(iter(request.up_to))} of any size up to one is for one device: leave out --up-to")
-    chunks = find_target(request.target).prefill_chunks
-    enough = next((size for size in chunks if size >= request.longest > 0), chunks[-1])
-    rows = [(1, size) for size in chunks if size <= enough]
-    rows += [] if request.batch == 1 else [(request.batch, 1)]
-    return Wanted(
-        rows,
-        request.sizes,
-        request.entries,
-        request.unneeded,
-        request.unsized,
-        request.inputs,
-        arrays=request.arrays,
-        up_to=request.up_to,
-    )
 
 
 DIVIDES, SHARES = "shard-batch", "shard-states"
@@ -143,17 +94,6 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     pipeline = load_pipeline(request, find_target(request.target))
     pipeline.check()
     return artifact_from(program, request, pipeline, observer)
-
-
-def check_has_entries(program: Program, request: Request) -> None:
-    """UserError for a program without an entry, and for a request of none."""
-    if not program.entries:
-        raise UserError(
-            f"{request.program} has neither a `main` to run nor an `entry` of a model; "
-            "`lispgpt compile --emit mlir` shows what it becomes"
-        )
-    if request.entries is not None and not request.entries and not program.has_main:
-        raise UserError(f"no entry of {request.program} is asked for; it has {', '.join(program.entries)}")
 
 
 def artifact_from(program: Program, request: Request, pipeline: Pipeline, observer: Observer) -> Artifact:
@@ -228,6 +168,8 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         if stage == "mlir":
             return _runner(program, request, observer).text(program.module)
         if not program.entries:  # a program, or functions that are to be looked at
+            from lispgpt.programs import launch
+
             return launch.emit(job_of(program, request, observer), stage)
         pipeline = load_pipeline(request, target)
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
@@ -242,9 +184,11 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
             return text
 
 
-def job_of(program: Program, request: Request, observer: Observer) -> launch.Job:
+def job_of(program: Program, request: Request, observer: Observer) -> Job:
     """The job that a command line asks for."""
-    return launch.Job(
+    from lispgpt.programs.launch import Job
+
+    return Job(
         program.module,
         request.target,
         program.compilations,
@@ -253,8 +197,3 @@ def job_of(program: Program, request: Request, observer: Observer) -> launch.Job
         request.pipeline,
         observer,
     )
-
-
-def is_program(program: Program) -> bool:
-    """Whether it is to be run by its main, not generated with."""
-    return program.has_main and not program.entries

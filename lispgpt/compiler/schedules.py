@@ -1,26 +1,23 @@
-"""The schedules that a compilation chooses from: the library's and the user's files, as functions for the passes."""
+"""What schedules are made of, and what is made of them: functions for the passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
-from lispgpt.base.errors import UserError
-from lispgpt.base.observer import Observer
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.values import Closure
 from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
 from lispgpt.language.reader.forms import Form, List, head_name, show
-from lispgpt.language.schedules import KERNELS, read_schedules
+from lispgpt.language.schedules import read_schedules
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.tensor_map import strided
-from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
-from lispgpt.passes.pipeline import Pipeline, Runner
+from lispgpt.passes.library import Schedule
 from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
@@ -35,54 +32,14 @@ from lispgpt.passes.tile.types import OPERANDS, SUBGROUP, WARPGROUP, RegisterTil
 MOST_OF_A_CLAUSE = 120
 """Characters of a clause that are shown."""
 
-CHOOSES, COMPARES = "choose-tiles", "choose"
-"""The passes that are given schedules."""
+
+def schedules_of(path: Path, target: Target) -> list[Schedule]:
+    """The schedules of a file; needs an active ir.Context."""
+    return list(map(schedule_of, read_schedules(path, WORDS, target.capabilities())))
 
 
-def runner_for(
-    target: Target,
-    files: Sequence[Path] = (),
-    own: Sequence[ScheduleForm] = (),
-    observer: Observer | None = None,
-    tuned: Mapping[str, str] | None = None,
-) -> Runner:
-    """What runs pipelines with the schedules that their passes may want: the library's where a pass uses any, those of
-    the files, and ahead of them the model's own.  tuned: see `Library`."""
-    return Runner(target, observer or Observer(), library=partial(_library, target, files, own, tuned or {}))
-
-
-def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
-    """UserError where files hold schedules and no pass of a pipeline would choose among them."""
-    if files and all(call.name != CHOOSES for call in pipeline.calls):
-        raise UserError(
-            f"schedules are of a GPU's kernels (--target rocm:…, cuda:…): pipeline {pipeline.name} has no "
-            f"{CHOOSES} pass, which would choose among them"
-        )
-
-
-def _library(
-    target: Target, files: Sequence[Path], own: Sequence[ScheduleForm], tuned: Mapping[str, str], pipeline: Pipeline
-) -> Library:
-    """Needs an active ir.Context."""
-    calls = [call for call in pipeline.calls if call.name in (CHOOSES, COMPARES)]
-    if not calls:
-        return NO_SCHEDULES
-    used = any(call.name == COMPARES or dict(call.options).get("use") for call in calls)
-    common = [one for path in sorted(KERNELS.glob("*.lisp")) for one in _read(path, target)] if used else []
-    mine = list(map(_schedule, own))
-    for path in files:
-        found = _read(path, target)
-        if not found:
-            raise UserError(f"{path} has no (schedule …)")
-        mine += found
-    return Library(tuple(mine), tuple(common), tuned)
-
-
-def _read(path: Path, target: Target) -> list[Schedule]:
-    return list(map(_schedule, read_schedules(path, WORDS, target.capabilities())))
-
-
-def _schedule(form: ScheduleForm) -> Schedule:
+def schedule_of(form: ScheduleForm) -> Schedule:
+    """What passes are given of a form."""
     evaluator = form.evaluator
 
     def holds(builder: Builder, asks: Form) -> bool:

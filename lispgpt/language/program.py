@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ from lispgpt.language.model.table import Entry, Model
 from lispgpt.language.ops import op_names, ops
 from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import List
+from lispgpt.language.reader.reader import read
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
@@ -155,7 +156,7 @@ def evaluate(
     root: Path,
     capabilities: dict[str, int] | None = None,
     devices: int = 1,
-    words: Mapping[str, Builtin] | None = None,
+    words: Callable[[], Mapping[str, Builtin]] | None = None,
     float64: bool = False,
     checks_gradients: bool = False,
     kind: type[Evaluator] = Evaluator,
@@ -166,9 +167,9 @@ def evaluate(
     overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
     overrides has to be one of the program's config.  wanted: which entries are built, for what sizes.  root: where
     `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
-    devices: how many will share the batch, which entries are built for as a whole.  words: what schedules are made of.
-    float64: whether all floats are of 64 bits.  checks_gradients: see `gradient_checks`.  kind: of evaluator, where
-    somebody watches.  more: forms that are evaluated behind the program's.
+    devices: how many will share the batch, which entries are built for as a whole.  words: gives what schedules are
+    made of.  float64: whether all floats are of 64 bits.  checks_gradients: see `gradient_checks`.  kind: of evaluator,
+    where somebody watches.  more: forms that are evaluated behind the program's.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
@@ -176,13 +177,13 @@ def evaluate(
         evaluator, environment = begin(root, place, kind, float64)
         evaluator.states.of(GradientChecks).on = checks_gradients
         model, files = evaluator.states.of(Model), evaluator.states.of(modules.Files)
-        files.prelude.names.update(words or {})
+        evaluator.states.of(schedules.Words).give = words
         evaluator.states.of(kernels.Chip).capabilities.update(capabilities or {})
         model.overrides, model.checkpoint, model.devices = dict(overrides), dict(checkpoint_config), devices
         files.loading.append(Path(source.name).resolve())
-        modules.run(evaluator, source, environment)
+        modules.run(evaluator, read(source), environment)
         if more:
-            modules.run(evaluator, Source("(what is added to the program)", more), environment)
+            modules.run(evaluator, read(Source("(what is added to the program)", more)), environment)
         _check_overrides(model)
         tried: list[ir.Operation] = []
         for entry, chosen in sizes.choices(evaluator, model, wanted):

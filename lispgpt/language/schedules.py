@@ -14,6 +14,7 @@ from lispgpt.language.forms import kernels, modules
 from lispgpt.language.forms.schedules import ScheduleForm, Schedules
 from lispgpt.language.program import begin
 from lispgpt.language.reader.forms import List
+from lispgpt.language.reader.reader import read
 
 KERNELS = LIBRARY / "kernels"
 """The folder of the library's schedules."""
@@ -31,5 +32,5 @@ def read_schedules(path: Path, words: Mapping[str, Builtin], capabilities: Mappi
         files = evaluator.states.of(modules.Files)
         files.prelude.names.update(words)
         files.loading.append(path.resolve())
-        modules.run(evaluator, source, environment)
+        modules.run(evaluator, read(source), environment)
     return evaluator.states.of(Schedules).found

@@ -158,9 +158,31 @@
 
 ; ---- order
 
-; [rows n] -> [rows n] of i32: the columns of each row from the least element to the greatest, of equals the first ones
-; first.  Batcher's bitonic network, "Sorting Networks and Their Applications", 1968
-(defn argsort [x]
+; Orders put NaN with what is infinite, and equal elements as they stand: what x [rows n] is compared by
+(defn compared [x]
+  (let [x (stop-gradient x)
+        floats (filter (fn [kind] (= kind (str (dtype x)))) ["f32" "bf16" "f16" "f64"])]
+    (if (= (count floats) 0) x (elementwise (fn [v] (select (= v v) v (cast inf (dtype x)))) x))))
+
+; how long rows may be that are put in order by counting, for each element, those that go ahead of it
+(def longest-counted 256)
+
+; [rows n], ids [rows n] of i32, all different -> [rows k] of the ids whose elements go first by `ahead`; of equals those
+; of the lesser ids do
+(defn first-by-count [x ids k ahead]
+  (let [[rows n] (shape x)
+        place (reduce + 0 (tensor [r rows c n o n]
+                            (let [[a b] [(at x r o) (at x r c)]]
+                              (select (or (ahead a b) (and (= a b) (< (at ids r o) (at ids r c)))) (: 1 i32) (: 0 i32)))))]
+    (reduce + 0 (tensor [r rows j k c n] (select (= (at place r c) (cast j i32)) (at ids r c) (: 0 i32))))))
+
+; (first-by-count …) of the columns themselves
+(defn first-columns [x k ahead]
+  (first-by-count x (tensor [r (dim x 0) c (dim x 1)] (cast c i32)) k ahead))
+
+; [rows n] -> [rows n] of i32: the columns of each row from the least element to the greatest.  Batcher's bitonic
+; network, "Sorting Networks and Their Applications", 1968
+(defn order-by-network [x]
   (let [[rows n] (shape x)
         steps (doublings n)
         m (fold * 1 (map (fn [step] 2) steps))
@@ -183,14 +205,47 @@
         [_ sorted] (fold pass [keys ids] stages)]
     (slice sorted [0 0] [rows n])))
 
+; [rows n] -> [rows n] of i32: the columns of each row from the least element to the greatest, of equals the first ones
+; first
+(defn argsort [x]
+  (let [x (compared x)]
+    (if (<= (dim x 1) longest-counted) (first-columns x (dim x 1) <) (order-by-network x))))
+
 ; [rows n] -> [rows n], each row from its least element to its greatest
 (defn sort [x]
   (let [[rows n] (shape x) ids (argsort x)]
     (tensor [r rows c n] (at x r (at ids r c)))))
 
-; [rows n] -> the k greatest of each row, the greatest first, and their columns, both [rows k]
+; the largest power of two whose square is about a number at most
+(defn near-root [number]
+  (fold (fn [size _] (if (< (* size size 2) number) (* 2 size) size)) 1 (doublings (+ 1 number))))
+
+; [rows n] without NaNs -> [rows k] of i32: the columns of the k greatest elements of each row, the greatest first
+(defn greatest-columns [x k]
+  (let [[rows n] (shape x) size (near-root (ceil-div n k))]
+    (cond (= k 1) (reshape (argmax x) [rows 1])
+          (<= n longest-counted) (first-columns x k >)
+          (= size 1) (slice (order-by-network (- x)) [0 0] [rows k])
+          :else (greatest-by-chunks x k size))))
+
+; the same: they are in the k chunks with the greatest maxima, since of another chunk k elements go ahead of all
+(defn greatest-by-chunks [x k size]
+  (let [[rows n] (shape x)
+        chunks (ceil-div n size)
+        x (if (= n (* chunks size)) x (pad x 1 0 (- (* chunks size) n) -inf))
+        parts (reshape x [rows chunks size])
+        chosen (greatest-columns (maximum parts) k)
+        chosen (first-by-count chosen chosen k <)
+        seen (reshape (tensor [r rows i k j size] (at parts r (at chosen r i) j)) [rows (* k size)])
+        place (greatest-columns seen k)]
+    (tensor [r rows i k]
+      (+ (* size (at chosen r (quot (at place r i) size))) (mod (at place r i) size)))))
+
+; [rows n] -> the k greatest of each row, the greatest first and of equals the first one, and their columns, both [rows k]
 (defn top-k [x k]
-  (let [[rows n] (shape x) ids (slice (argsort (- x)) [0 0] [rows k])]
+  (let [[rows n] (shape x)
+        _ (if (> k n) (error (str "top-k of " k " where rows have " n " elements")) nil)
+        ids (greatest-columns (compared x) k)]
     [(tensor [r rows c k] (at x r (at ids r c))) ids]))
 
 ; ---- losses

@@ -25,6 +25,32 @@
 (defn split-heads [qkv size heads groups]
   [(heads-of qkv size 0 heads) (heads-of qkv size heads groups) (heads-of qkv size (+ heads groups) groups)])
 
+; An error where q [… heads size], k and v [… groups size], of as many dimensions as `names` says, are not those of one
+; attention: heads of queries share those of keys alike, of which there are as many as of values
+(defn check-heads [q k v dimensions names]
+  (let [given (map (fn [x] (sizes-as-text (shape x))) [q k v])]
+    (if (not (= (map rank [q k v]) [dimensions dimensions dimensions]))
+      (error (str "queries, keys and values are each " names " here, and " (nth given 0) ", " (nth given 1) " and "
+                  (nth given 2) " are given"))
+      (let [[heads size groups] [(dim q (- dimensions 2)) (dim q (- dimensions 1)) (dim k (- dimensions 2))]]
+        (cond (!= size (dim k (- dimensions 1)))
+              (error (str "heads of queries are of " size " numbers here, and those of keys of "
+                          (dim k (- dimensions 1))))
+              (!= groups (dim v (- dimensions 2)))
+              (error (str "there are " groups " heads of keys here, and " (dim v (- dimensions 2)) " of values"))
+              (!= 0 (mod heads groups))
+              (error (str heads " heads of queries cannot share " groups " of keys and values alike: " heads
+                          " is no multiple of " groups)))))))
+
+; The size of a head where the rows of qkv [rows columns] are the queries, keys and values of so many heads, side by side
+(defn head-size [qkv heads]
+  (when (!= (rank qkv) 2)
+    (error (str "queries, keys and values are [rows 3*width] here, and " (sizes-as-text (shape qkv)) " are given")))
+  (when (!= 0 (mod (dim qkv 1) 3))
+    (error (str (dim qkv 1) " columns are no queries, keys and values of one width, side by side: " (dim qkv 1)
+                " is no multiple of 3")))
+  (divided "a width of" (quot (dim qkv 1) 3) heads "heads"))
+
 ; ---- whole texts: what is kept for the gradient is one number a row, the logarithm of its sum of exponentials; scores
 ; are computed again: "FlashAttention-2", Dao 2023.  q is [texts length heads size], k and v are [texts positions groups
 ; size]; heads / groups query heads share a key and value head.  Products are of numbers as they are stored, in bf16 or
@@ -69,6 +95,7 @@
 ;   :bias b        [texts or 1, heads or 1, rows, positions]: is added to the scores, and has a gradient
 ;   :scale s       in place of 1 / sqrt(size)
 (defn attention-to [q k v & options]
+  (check-heads q k v 4 "[texts positions heads size]")
   (let [options (first (concat options [{}]))
         one-of (fn [key names] (> (count (filter (fn [k] (= k key)) names)) 0))
         _ (map (fn [key]
@@ -90,6 +117,7 @@
     (attention-in-texts q k v weigh)))
 
 (defn attention-in-texts [q k v weigh]
+  (check-heads q k v 4 "[texts positions heads size]")
   (let [[b s heads size] (shape q)
         [t groups] [(dim k 1) (dim k 2)]
         sharing (/ heads groups)
@@ -107,8 +135,9 @@
 
 ; `causal-attention` of qkv [rows 3*width], of texts one after the other -> [rows width]
 (defn causal-self-attention [qkv texts heads & weigh]
-  (let [[n columns] (shape qkv)
-        size (/ columns (* 3 heads))
+  (let [size (head-size qkv heads)
+        n (dim qkv 0)
+        _ (when (!= 0 (mod n texts)) (error (str n " rows are no " texts " texts of one length")))
         [q k v] (map (fn [part] (reshape part [texts (/ n texts) heads size])) (split-heads qkv size heads heads))]
     (reshape (causal-attention q k v (first (concat weigh [plain-score]))) [n (* heads size)])))
 
@@ -135,10 +164,6 @@
                     (in-cache batch-first (arith.divui row each) which [0 (cast (at positions row) index) 0])
                     [nil nil heads nil size])))))))
 
-; [1 "batch" 2] -> "[1 batch 2]"
-(defn sizes-as-text [sizes]
-  (str "[" (fold (fn [text size] (str text " " size)) (first sizes) (rest sizes)) "]"))
-
 ; An error where `cache` is no part of a state, like (kv l), that has room for rows of so many heads and sizes at each of
 ; the model's positions: parts is 2 for keys and values.  Whole texts may have nil for a cache
 (defn check-cache [cache parts heads size]
@@ -163,6 +188,9 @@
 ; size], and the positions of the rows, [batch rows/batch]
 (defn cached [k v cache]
   (let [[_ groups size] (shape k)]
+    (when (not (or (text-rows) (= (shape k) (shape v))))
+      (error (str "keys and values of a cache are alike, and " (sizes-as-text (shape k)) " and "
+                  (sizes-as-text (shape v)) " are given")))
     (check-cache cache 2 groups size)
     (if (text-rows) (uncached k v) (in-its-cache k v cache))))
 (defn in-its-cache [k v cache]
@@ -179,6 +207,7 @@
 ; score head t position), where one is given, makes something else of a score, such as -inf for what is too far.  In whole
 ; texts no cache is needed or looked at, and may be nil
 (defn attend [q k v cache & weigh]
+  (check-heads q k v 3 "[rows heads size]")
   (let [weigh (first (concat weigh [plain-score]))
         [_ groups size] (shape k)]
     (check-cache cache 2 groups size)
@@ -214,6 +243,7 @@
 ; `attend` where each head has a score of its own, sinks [heads], that takes its share and gives nothing: "Efficient
 ; Streaming Language Models with Attention Sinks", Xiao et al. 2024, as gpt-oss has them
 (defn attend-with-sinks [q k v cache sinks weigh]
+  (check-heads q k v 3 "[rows heads size]")
   (let [[n heads size] (shape q)
         [keys values positions] (cached k v cache)
         [b groups context _] (shape keys)
@@ -267,5 +297,5 @@
 ; qkv [rows 3*width], cache (kv l) of (state (kv [layers batch 2 heads context (/ width heads)])) -> [rows width]; weigh
 ; as for `attend`
 (defn attention [qkv cache heads & weigh]
-  (let [[q k v] (split-heads (stored qkv) (/ (dim qkv 1) (* 3 heads)) heads heads)]
+  (let [[q k v] (split-heads (stored qkv) (head-size qkv heads) heads heads)]
     (attend q k v cache (first (concat weigh [plain-score])))))

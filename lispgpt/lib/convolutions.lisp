@@ -150,6 +150,11 @@
         _ (known-options options ["strides" "padding" "dilation" "groups" "channels-first"])
         x (if (get options :channels-first false) (channels-last x) x)
         groups (get options :groups 1)
+        each (divided "a number of channels of" (last-of (shape x)) groups "groups")
+        _ (when (!= each (dim w 1))
+            (error (str "taps are " (sizes-as-text (concat ["out" each] (drop 2 (shape w)))) " here, and "
+                        (sizes-as-text (shape w)) " are given")))
+        _ (divided "a number of outputs of" (dim w 0) groups "groups")
         shaped (geometry options (- (rank x) 2))
         sizes (sizes-of-places x (drop 2 (shape w)) shaped)
         [plane weights in-plane] (of-two x w shaped groups)
@@ -234,7 +239,7 @@
 (defn group-norm-of-images [x groups weight bias epsilon]
   (let [[n c] [(dim x 0) (last-of (shape x))]
         between (quot (fold * 1 (shape x)) (* n c))
-        each (quot c groups)
+        each (divided "a number of channels of" c groups "groups")
         y (reshape (transpose (reshape x [n between groups each]) [0 2 1 3]) [(* n groups) (* between each)])
         y (- y (mean y 1 true))
         y (* y (elementwise (fn [v] (rsqrt (+ v epsilon))) (mean (square y) 1 true)))

@@ -5,6 +5,18 @@
 
 (defn square [x] (* x x))
 
+; [1 "batch" 2] -> "[1 batch 2]"
+(defn sizes-as-text [sizes]
+  (str "[" (if (= (count sizes) 0) "" (fold (fn [text size] (str text " " size)) (first sizes) (rest sizes))) "]"))
+
+; (divided "a width of" 48 6 "heads") -> 8; an error where parts do not divide the whole
+(defn divided [what whole parts of-parts]
+  (cond (not (and (= parts (floor parts)) (> parts 0)))
+        (error (str parts " is no number of " of-parts))
+        (!= 0 (mod whole parts))
+        (error (str what " " whole " cannot be divided among " parts " " of-parts ": " whole " is no multiple of " parts))
+        :else (quot whole parts)))
+
 ; Over the last dimension.
 (defn sum [x] (reduce + 0.0 x))
 (defn maximum [x] (reduce max -inf x))

@@ -6,13 +6,14 @@
 (kernel walk-deltas [x query key keep share old y new]
   (let [[columns heads groups] [(dim x 2) (dim keep 2) (dim key 2)]]
     (walk old y new
-          (fn [n t c states]
+          (fn [n t c piece states]
             (let [[head group] [(part-of columns heads c) (part-of columns groups c)]
-                  seen (row-of key n t group)
+                  seen (row-of key piece n t group)
                   states (* states (in-all states (memref.load keep n t head)))
-                  missing (* (memref.load share n t head) (- (memref.load x n t c) (total-of (* states seen))))
+                  said (over-lanes (total-of (* states seen)) (nth piece 2))
+                  missing (* (memref.load share n t head) (- (memref.load x n t c) said))
                   states (math.fma seen (in-all states missing) states)]
-              [(total-of (* states (row-of query n t group))) states])))))
+              [(total-of (* states (row-of query piece n t group))) states])))))
 
 ; x [texts length columns] of heads, query and key [texts length groups states]
 ; of groups of them, keep and share [texts length heads]: of its states a column keeps `keep` times, adds key times `share`

@@ -21,6 +21,9 @@
 
 ; [rows in] times the transpose of [out in] -> [rows out]
 (defn matmul-transposed [x w]
+  (when (and (= (rank x) 2) (not (and (= (rank w) 2) (= (dim x 1) (dim w 1)))))
+    (error (str "rows of " (dim x 1) " are multiplied by weights of [out " (dim x 1) "] here, and "
+                (sizes-as-text (shape w)) " is given")))
   (adapted (contract [n o] (stored (multiplied x)) [n k] w [o k]) x w))
 
 (defn linear [x w & bias]
@@ -49,8 +52,16 @@
 
 ; ---- norms: "Layer Normalization", Ba et al. 2016; "Root Mean Square Layer Normalization", Zhang and Sennrich 2019
 
+; An error where x is not [rows width] with a weight or bias of [width]
+(defn check-norm [x weight]
+  (when (not (and (= (rank x) 2) (= (shape weight) [(dim x 1)])))
+    (error (str "a norm is of [rows width] with weights of [width] here, and " (sizes-as-text (shape x)) " with "
+                (sizes-as-text (shape weight)) " is given"))))
+
 ; epsilon is 1e-5 where it is not given
 (defn layer-norm [x weight bias & epsilon]
+  (check-norm x weight)
+  (check-norm x bias)
   (again normed-layer x (norm-weight weight) bias (first (concat epsilon [1e-5]))))
 (defn normed-layer [x weight bias epsilon]
   (let [[n width] (shape x)
@@ -70,6 +81,7 @@
       (fold (fn [y w] (* y (at w c))) (* (at centred r c) (at scale r)) (map norm-weight weight)))))
 
 (defn rms-norm [x weight epsilon]
+  (check-norm x weight)
   (again normed-root x (norm-weight weight) epsilon))
 (defn normed-root [x weight epsilon]
   (let [[n width] (shape x)

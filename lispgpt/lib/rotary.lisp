@@ -169,7 +169,7 @@
 
 (defn rotate-all [x cosine sine]
   (let [[n heads size] (shape x)
-        half (/ size 2)
+        half (divided "a head of" size 2 "halves")
         part (fn [p] (slice (reshape x [n heads 2 half]) [0 0 p 0] [n heads nil half]))
         [a b] [(part 0) (part 1)]]
     (reshape

@@ -48,42 +48,59 @@
     (write-state state (slice x [0 (- length 1) 0] [b 1 columns]))
     (tensor [n b t length c columns] (select (= t 0) (at old n 0 c) (at x n (max 0 (- t 1)) c)))))
 
-; ---- walks: each thread takes the positions one after the other for a column, whose states it holds
+; ---- walks: a lane, or a few, take the positions one after the other for a column, whose states they hold
 
 (defn numbers-of [n] (str "vector<" n "xf32>"))
 
-; n/size blocks of so many threads
+; threads of a block; as few lanes of a column as have registers for their states and for two rows of as many numbers
 (def walkers 32)
-(defn walks-over [columns] (quot (+ columns walkers -1) walkers))
+(defn lanes-for [states]
+  (let [fits (fn [lanes] (<= (* 3 (quot states lanes)) (capability lane-registers)))
+        most? (fn [lanes] (or (fits lanes) (= lanes walkers) (!= (mod states (* 2 lanes)) 0)))
+        more (fn [more lanes] (if (most? lanes) lanes (more more (* 2 lanes))))]
+    (if (= (capability lane-registers) 0) 1 (more more 1))))
+
+; blocks for so many columns
+(defn walks-over [columns states] (quot (+ (* columns (lanes-for states)) walkers -1) walkers))
 
 ; which of so many equal parts of the columns, as of heads, has column c
 (defn part-of [columns parts c]
   (arith.divui c (: (quot columns parts) index)))
 
-; (step text position column states) -> the column's number there, for y [texts length columns], and its states after it;
-; old and new [texts columns states] are those before the first position and after the last
+; (step text position column piece states) -> what a piece of a column's states, [start size lanes], adds to its number
+; there, for y [texts length columns], and the piece after it; old and new [texts columns states] are those before the
+; first position and after the last.  Lanes past the last column do as that one's, since all take part in sums, and
+; store nothing.
 (defn walk [old y new step]
-  (let [[_ length columns] (shape y)
-        [text column start] [(block-id y) (+ (* (block-id x) walkers) (thread-id x)) (: 0 index)]]
-    (when (< column columns)
-      (vector.store
-        (over [t 0 length 1] [states (vector.load {:result (numbers-of (dim old 2))} old text column start)]
-          (let [[found states] (step text t column states)]
-            (memref.store found y text t column)
-            states))
-        new text column start))))
+  (let [[[_ length columns] states] [(shape y) (dim old 2)]
+        lanes (lanes-for states)
+        [text lane] [(block-id y) (+ (* (block-id x) walkers) (thread-id x))]
+        [own size] [(arith.divui lane (: lanes index)) (quot states lanes)]
+        column (arith.minui own (: (- columns 1) index))
+        start (* (arith.remui lane (: lanes index)) size)
+        left (over [t 0 length 1] [states (vector.load {:result (numbers-of size)} old text column start)]
+               (let [[part states] (step text t column [start size lanes] states)
+                     found (over-lanes part lanes)]
+                 (when (and (< own columns) (= start 0)) (memref.store found y text t column))
+                 states))]
+    (when (< own columns) (vector.store left new text column start))))
 
-; a row of x, whose last dimension it is, as a vector; a number in all places of one; the sum of a vector
-(defn row-of [x & place]
-  (vector.load {:result (numbers-of (dim x (- (rank x) 1)))} x place (: 0 index)))
+; a piece of a row of x, whose last dimension it is, as a vector; a number in all places of one; the sum of a vector;
+; and that over the lanes of a column
+(defn row-of [x [start size _] & place]
+  (vector.load {:result (numbers-of size)} x place start))
 (defn in-all [like x] (vector.broadcast {:result (type like)} x))
 (defn total-of [x] (vector.reduction {:result f32 :kind "#vector.kind<add>" :fastmath "#arith.fastmath<reassoc>"} x))
+(defn over-lanes [x lanes]
+  (fold (fn [x distance] (+ x (gpu.shuffle {:mode "xor"} x (: distance i32) (: (capability subgroup-size) i32))))
+        x
+        (halvings lanes)))
 
 ; the walk of a kernel over x [texts length columns] and others, from old [texts columns states] on
 ; -> its numbers [texts length columns], and the states after them
 (defmacro walked [kernel x old & others]
   `(let [[b length columns] (shape ~x)]
-     (launch ~kernel [(walks-over columns) b] [walkers]
+     (launch ~kernel [(walks-over columns (dim ~old 2)) b] [walkers]
        ~x ~@others ~old (output (tensor-type [b length columns] f32)) (output (type ~old)))))
 
 ; (walk xs… old)'s numbers, from what state is; which is then what they end with
@@ -94,12 +111,12 @@
 
 (kernel walk-columns [x dt rate into out-of old y new]
   (walk old y new
-        (fn [n t c states]
+        (fn [n t c piece states]
           (let [step (memref.load dt n t c)
-                keep (exp (* (row-of rate c) (in-all states step)))
-                added (* (row-of into n t) (in-all states (* step (memref.load x n t c))))
+                keep (exp (* (row-of rate piece c) (in-all states step)))
+                added (* (row-of into piece n t) (in-all states (* step (memref.load x n t c))))
                 states (math.fma states keep added)]
-            [(total-of (* states (row-of out-of n t))) states]))))
+            [(total-of (* states (row-of out-of piece n t))) states]))))
 
 ; Mamba's recurrence: x and dt [texts length columns], rate [columns states], into and out-of [texts length states]: of
 ; its states a column keeps exp(rate * dt), adds dt * x * into, and reads states * out-of -> [texts length columns]
@@ -112,13 +129,13 @@
 (kernel walk-heads [x dt rate into out-of old y new]
   (let [[columns heads groups] [(dim x 2) (dim dt 2) (dim into 2)]]
     (walk old y new
-          (fn [n t c states]
+          (fn [n t c piece states]
             (let [[head group] [(part-of columns heads c) (part-of columns groups c)]
                   step (memref.load dt n t head)
                   keep (in-all states (exp (* step (memref.load rate head))))
-                  added (* (row-of into n t group) (in-all states (* step (memref.load x n t c))))
+                  added (* (row-of into piece n t group) (in-all states (* step (memref.load x n t c))))
                   states (math.fma states keep added)]
-              [(total-of (* states (row-of out-of n t group))) states])))))
+              [(total-of (* states (row-of out-of piece n t group))) states])))))
 
 ; Mamba 2's, where a head's columns share dt [texts length heads] and rate [heads], and those of a group of heads into and
 ; out-of [texts length groups states]
@@ -131,7 +148,7 @@
 ; x [rows columns] in so many groups of columns, each of its own root mean square; weight [columns]
 (defn group-norm [x weight groups epsilon]
   (let [[n columns] (shape x)
-        each (quot columns groups)
+        each (divided "a width of" columns groups "groups")
         ones (tensor [c each] 1.0)]
     (* (reshape (rms-norm (reshape x [(* n groups) each]) ones epsilon) [n columns]) weight)))
 
@@ -172,7 +189,7 @@
 (def places-of-three [array<i64: 0> array<i64: 1> array<i64: 2>])
 (kernel walk-means [value key decay first-weight old y new]
   (walk old y new
-        (fn [n t c states]
+        (fn [n t c _ states]
           (let [[sum weight top] (map (fn [place] (vector.extract {:static_position place} states)) places-of-three)
                 [value key] [(memref.load value n t c) (memref.load key n t c)]
                 top (select (> weight 0.0) top (: -1e38 f32))

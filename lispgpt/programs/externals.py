@@ -56,7 +56,7 @@ class Externals:
         self._forms = FormHandles()
         self._callbacks["gpu_address_of"] = _function(ctypes.c_void_p, ctypes.c_void_p)(lambda address: address)
         self._callbacks["share_work"] = Sharing().function()
-        self._aliases = {"gpu_thread_alloc": "malloc", "gpu_thread_free": "free", "gpu_printf": "printf"}
+        self._aliases = {"gpu_thread_alloc": "aligned_alloc", "gpu_thread_free": "free", "gpu_printf": "printf"}
         self._aliases |= {f"printf_{count}": "printf" for count in range(1, 5)}  # for so many integers or pointers
 
     def add(self, name: str, callback: Any) -> None:

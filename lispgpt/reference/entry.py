@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
-from lispgpt.language.core.library import ELSEWHERE
+from lispgpt.language.core.elsewhere import advice, alike
 
 KINDS = ("form", "library", "tile", "pass", "target", "device", "command", "flag")
 
@@ -56,11 +56,14 @@ def find(entries: Iterable[Entry], name: str) -> list[Entry]:
     found = [entry for entry in known if entry.name == name]
     found = found or [entry for entry in known if entry.name.rpartition(" ")[2] == name]
     if not found:
-        like = difflib.get_close_matches(name, [entry.name for entry in known], 3)
+        names = [entry.name for entry in known]
+        same, said = alike(name, names), advice(name)
+        like = [same] if same else difflib.get_close_matches(name, names, 3)
+        if said and not same:
+            raise UserError(f"the reference has no `{name}`; {said}")
         spoken = [entry.name for entry in apropos(known, [name])[:5]]
         hint = f"; did you mean {' or '.join(f'`{each}`' for each in like)}?" if like else ""
         hint += f"; it is spoken of under {', '.join(f'`{each}`' for each in spoken)}" if spoken else ""
-        hint += f"; {ELSEWHERE[name]}" if name in ELSEWHERE else ""
         raise UserError(f"the reference has no `{name}`{hint}")
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lispgpt.chat.responses import Output
 from lispgpt.runtime.tokenizers import Tokenizer
+from lispgpt.serve.events import encoded, event
 from lispgpt.serve.requests import Asked
 from lispgpt.serve.streams import Choice, Heard
 
@@ -26,10 +27,11 @@ class Answers:
         }
         self._kind = "chat.completion" if self._chat else "text_completion"
         self._streamed = "chat.completion.chunk" if self._chat else self._kind
+        self._before = f"data: {encoded({**self._head, 'object': self._streamed, 'choices': []})[:-2]}"
         self._offset: dict[int, int] = {}
 
-    def first(self, choice: Choice) -> dict[str, Any] | None:
-        """What a stream says before a choice's first piece."""
+    def first(self, choice: Choice) -> str:
+        """What a stream says before a choice's first piece, as events."""
         if self._chat:
             return self._chunk(
                 {"index": choice.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
@@ -37,16 +39,16 @@ class Answers:
         if self._asked.echo:
             text = self._tokenizer.decode(choice.job.prompt)
             return self._chunk({"index": choice.index, "text": text, "logprobs": None, "finish_reason": None})
-        return None
+        return ""
 
-    def step(self, choice: Choice, heard: Heard) -> list[dict[str, Any]]:
-        """What a stream says of a step: nothing of text that is held back, but why it ended in any case."""
+    def step(self, choice: Choice, heard: Heard) -> str:
+        """What a stream says of a step, as events: nothing of text that is held back, but why it ended in any case."""
         logprobs = self._logprobs(choice, heard)
         if not self._chat:
             if not heard.piece and not heard.ended and not logprobs:
-                return []
+                return ""
             found: dict[str, Any] = {"index": choice.index, "text": heard.piece, "logprobs": logprobs}
-            return [self._chunk(found | {"finish_reason": _reason(heard.ended)})]
+            return self._chunk(found | {"finish_reason": _reason(heard.ended)})
         deltas: list[dict[str, Any]] = [
             {"reasoning_content" if reasons else "content": text} for reasons, text in self._parts(choice, heard)
         ]
@@ -63,17 +65,17 @@ class Answers:
         if heard.ended:
             why = "tool_calls" if calls else _reason(heard.ended)
             parts.append({"index": choice.index, "delta": {}, "finish_reason": why})
-        return [self._chunk(part) for part in parts]
+        return "".join(map(self._chunk, parts))
 
     def whole(self, choices: Sequence[Choice], usage: Mapping[str, Any]) -> dict[str, Any]:
         return {**self._head, "object": self._kind, "choices": [self._choice(c) for c in choices], "usage": usage}
 
-    def usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
-        """The last piece of a stream, where that was asked for."""
-        return {**self._head, "object": self._streamed, "choices": [], "usage": usage}
+    def usage(self, usage: Mapping[str, Any]) -> str:
+        """The last event of a stream, where that was asked for."""
+        return event({**self._head, "object": self._streamed, "choices": [], "usage": usage})
 
-    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
-        return {**self._head, "object": self._streamed, "choices": [choice]}
+    def _chunk(self, choice: dict[str, Any]) -> str:
+        return f"{self._before}{encoded(choice)}]}}\n\n"
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
         said, logprobs = choice.said, self._logprobs(choice, choice.said)
@@ -148,24 +150,24 @@ class Responses(Answers):
         super().__init__(asked, name, tokenizer)
         self._output, self._full = Output(name), False
 
-    def first(self, _: Choice) -> dict[str, Any]:
-        return self._output.begun()
+    def first(self, _: Choice) -> str:
+        return event(self._output.begun())
 
-    def step(self, choice: Choice, heard: Heard) -> list[dict[str, Any]]:
+    def step(self, choice: Choice, heard: Heard) -> str:
         parts = self._parts(choice, heard)
         events = [event for reasons, text in parts for event in self._output.say(reasons, text)]
         if heard.ended:
             events += self._output.close()
             events += [event for call in self._calls(choice) for event in self._output.call(call)]
             self._full = heard.ended == "length"
-        return events
+        return "".join(map(event, events))
 
     def whole(self, choices: Sequence[Choice], usage: Mapping[str, Any]) -> dict[str, Any]:
         self.step(choices[0], choices[0].said)
         return self._output.whole(self._full, usage)
 
-    def usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
-        return self._output.ended(self._full, usage)
+    def usage(self, usage: Mapping[str, Any]) -> str:
+        return event(self._output.ended(self._full, usage))
 
 
 def _reason(ended: str | None) -> str | None:

@@ -23,7 +23,7 @@ from lispgpt.serve import requests
 from lispgpt.serve.answers import Answers, Responses
 from lispgpt.serve.choices import choices_of, conversation
 from lispgpt.serve.embeddings import Embeddings
-from lispgpt.serve.events import Events, left
+from lispgpt.serve.events import Events, event, left
 from lispgpt.serve.guard import Guard
 from lispgpt.serve.metrics import metrics
 from lispgpt.serve.models import Models, Served
@@ -80,7 +80,7 @@ class _Server:
         served, asked.adapter = await self._begin(asked.model), self._models.adapter(asked.model)
         try:
             choices = await asyncio.to_thread(choices_of, served, asked)
-            streams = Streams(served.scheduler, choices, self._bell)
+            streams = Streams(served.scheduler, choices, self._bell, not asked.stream or bool(asked.forced))
             answers = kind(asked, asked.model or served.name, served.tokenizer)
             streams.submit()
         except BaseException as error:
@@ -90,24 +90,23 @@ class _Server:
             return Events(self._events(asked, answers, streams), partial(self._end, streams, served))
         return await self._whole(request, asked, answers, streams, served)
 
-    async def _events(self, asked: Asked, answers: Answers, streams: Streams) -> AsyncIterator[dict[str, Any]]:
+    async def _events(self, asked: Asked, answers: Answers, streams: Streams) -> AsyncIterator[str]:
         try:
             async with self._in_time():
-                for choice in streams.choices:
-                    if first := answers.first(choice):
-                        yield first
-                async for choice, heard in streams:
-                    for part in answers.step(choice, heard):
+                if first := "".join(map(answers.first, streams.choices)):
+                    yield first
+                async for said in streams:
+                    if part := "".join(answers.step(choice, heard) for choice, heard in said):
                         yield part
                 if asked.usage:
                     yield answers.usage(priced(asked, streams.choices))
         except BadRequest as error:
-            yield error.body()
+            yield event(error.body())
 
     async def _whole(
         self, request: Request, asked: Asked, answers: Answers, streams: Streams, served: Served
     ) -> Response:
-        tasks = [asyncio.ensure_future(streams.all()), asyncio.ensure_future(left(request))]
+        tasks = [asyncio.ensure_future(streams.all()), asyncio.ensure_future(left(request.receive))]
         try:
             async with self._in_time():
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -133,7 +132,8 @@ class _Server:
         self._models.end(served)
 
     async def _begin(self, name: str) -> Served:
-        served = await asyncio.to_thread(self._models.begin, name or self._models.names[0])
+        name = name or self._models.names[0]
+        served = self._models.begin(name, load=False) or await asyncio.to_thread(self._models.begin, name)
         if served is None:
             raise NO_MODEL
         return served

@@ -70,17 +70,18 @@ class Models:
         """Those that are loaded."""
         return list(self._there.values())
 
-    def begin(self, name: str) -> Served | None:
+    def begin(self, name: str, load: bool = True) -> Served | None:
         """The model of that name, which stays until `end` of it; None where there is none.
 
-        This may take long, where it has to be loaded; one is at a time, and those that are there go on meanwhile.
+        load: whether one that is not there is loaded, which may take long; one is at a time, and those that are there
+        go on meanwhile.
         """
         name = self._adapters.get(name, (name, 0))[0]
         if name not in self._loaders:
             return None
         with self._lock:
-            if name in self._there:
-                return self._used(name)
+            if name in self._there or not load:
+                return self._used(name) if name in self._there else None
         with self._loading:
             with self._lock:
                 if name in self._there:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lispgpt.chat.messages import NoMessage, is_text, message_of
 from lispgpt.chat.responses import NotKnown, chat_of
 
 MOST_CHOICES, MOST_STOPS, LONGEST_STOP, MOST_MESSAGES, MOST_TOOLS, MOST_BIASES = 16, 16, 1000, 4096, 128, 1024
 MOST_PROMPTS, MOST_TOP, LONGEST_SCHEMA, LONGEST_NAME = 64, 20, 100_000, 256
-ROLES = ("assistant", "developer", "system", "tool", "user")
-
 OF_TEMPLATES = {"messages", "tools", "template", "tokenizer", "generation_prompt", "add_generation_prompt", "now"}
 
 
@@ -96,7 +95,7 @@ class Body:
         value = self.get(name)
         if value is None:
             return default
-        if not _is_text(value) or len(value) > most:
+        if not is_text(value) or len(value) > most:
             raise BadRequest(f"{name} is a text of at most {most:,} characters", name)
         return value
 
@@ -116,10 +115,6 @@ class Body:
 
 def _no_number(name: str) -> None:
     raise ValueError(name)
-
-
-def _is_text(given: Any) -> bool:
-    return isinstance(given, str) and (given.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in given))
 
 
 def completion(body: Body) -> Asked:
@@ -146,7 +141,7 @@ def prompts(given: Any, name: str = "prompt") -> list[str | list[int]]:
 def _is_prompt(given: Any) -> bool:
     if isinstance(given, list):
         return bool(given) and all(type(token) is int and 0 <= token < 1 << 31 for token in given)
-    return _is_text(given)
+    return is_text(given)
 
 
 def chat(body: Body) -> Asked:
@@ -178,7 +173,10 @@ def conversation(body: Body) -> Asked:
     asked, given = _common(body), body.get("messages")
     if not isinstance(given, list) or not 0 < len(given) <= MOST_MESSAGES:
         raise BadRequest(f"messages is a list of 1 to {MOST_MESSAGES} messages", "messages")
-    asked.messages = [_message(each) for each in given]
+    try:
+        asked.messages = [message_of(each, MOST_TOOLS) for each in given]
+    except NoMessage as error:
+        raise BadRequest(str(error), "messages") from None
     asked.tools, asked.forced = _tools(body)
     asked.template = body.object("chat_template_kwargs")
     if OF_TEMPLATES & set(asked.template):
@@ -253,41 +251,6 @@ def _form(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
         'with "pattern" or "choice" with "choices"',
         "response_format",
     )
-
-
-def _message(given: Any) -> dict[str, Any]:
-    """A message as templates read it: its content a text, its calls' arguments objects."""
-    if not isinstance(given, dict) or given.get("role") not in ROLES:
-        raise BadRequest(f"a message's role is one of {', '.join(ROLES)}", "messages")
-    content = given.get("content")
-    if isinstance(content, list):
-        texts: list[Any] = [
-            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
-        ]
-        content = "".join(texts) if len(texts) == len(content) and all(map(_is_text, texts)) else content
-    if content is not None and not _is_text(content):
-        raise BadRequest("a message's content is a text, or a list of parts of the type text", "messages")
-    role = "system" if given["role"] == "developer" else given["role"]
-    names = ("name", "tool_call_id", "reasoning_content")
-    found = {"role": role, "content": content or "", **{n: given[n] for n in names if isinstance(given.get(n), str)}}
-    calls = given.get("tool_calls") or []
-    if not isinstance(calls, list) or len(calls) > MOST_TOOLS:
-        raise BadRequest(f"tool_calls is a list of up to {MOST_TOOLS} calls", "messages")
-    return found | {"tool_calls": [_call(call) for call in calls]} if calls else found
-
-
-def _call(given: Any) -> dict[str, Any]:
-    function = given.get("function") if isinstance(given, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRequest('a tool call is {"id", "type": "function", "function": {"name", "arguments"}}', "messages")
-    arguments = function.get("arguments", {})
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            raise BadRequest("a tool call's arguments are not JSON", "messages") from None
-    named = {"name": function["name"], "arguments": arguments}
-    return {"id": str(given.get("id", "")), "type": "function", "function": named}
 
 
 def _tools(body: Body) -> tuple[list[dict[str, Any]] | None, list[dict[str, Any]]]:

@@ -8,10 +8,10 @@ is cached: what the states hold of a position depends on the tokens up to it alo
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
 import time
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -71,9 +71,8 @@ class Counts:
     ended: dict[str, int] = field(default_factory=dict)
 
 
-SECONDS_APART, SECONDS_TOGETHER = 0.005, 0.1
-"""Tokens that come within the first are one piece of their text.  Steps are launched one behind the other for the
-second, and then others may have the device."""
+SECONDS_TOGETHER = 0.1
+"""For so long steps are launched one behind the other, and then others may have the device."""
 
 
 class Scheduler:
@@ -89,7 +88,7 @@ class Scheduler:
         entry = model.entry(GREEDY, "servers", batch=places, positions=1)
         drawn = model.entry(DRAWN, "servers", batch=places, positions=1) if model.chooses(DRAWN, places) else None
         first = model.text([0], model.options(greedy=True, max_new_tokens=1)).generator
-        self._batch = Places(model.session, entry, drawn, self._wanted, SECONDS_APART, model.intake(places, first))
+        self._batch = Places(model.session, entry, drawn, self._wanted, model.intake(places, first))
         self._until, self._gone = 0.0, False
         self.context = first.context
         self.page = max((size for size in first.chunks if size <= max(16, self.context // 8)), default=1)
@@ -113,7 +112,7 @@ class Scheduler:
             if self._waiting and len(self._waiting) + len(sequences) > self._most:
                 raise Busy(max(1, min(60, len(self._waiting) // max(1, len(self._batch.places)))))
             for sequence in sequences:
-                heapq.heappush(self._waiting, (sequence.priority, next(self._numbers), sequence))
+                insort(self._waiting, (sequence.priority, next(self._numbers), sequence))
             self._wake.notify()
 
     def cancel(self, sequence: Job) -> None:
@@ -163,10 +162,7 @@ class Scheduler:
         if self._intake is not None and self._intake.cancelled:
             self._intake = None
         with self._wake:
-            left = [each for each in self._waiting if not each[2].cancelled]
-            if len(left) < len(self._waiting):
-                heapq.heapify(left)
-                self._waiting = left
+            self._waiting = [each for each in self._waiting if not each[2].cancelled]
 
     def _leave(self, place: int, why: str) -> None:
         self._running.pop(place)
@@ -217,7 +213,7 @@ class Scheduler:
         """The one that begins now, with so many others."""
         with self._wake:
             fits = self._waiting and self._batch.takes_in(self._waiting[0][2].prompt) and begun < self._batch.together
-            return heapq.heappop(self._waiting)[2] if self._waiting and (fits or not begun) else None
+            return self._waiting.pop(0)[2] if self._waiting and (fits or not begun) else None
 
     def _begin(self, job: Job) -> Text:
         drafts = job.grammar is None and not job.top and job.options.plain

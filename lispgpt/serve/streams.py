@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,59 +51,64 @@ class Choice:
 
 
 class Streams:
-    """The choices of a request under way."""
+    """The choices of a request under way.  keeps: whether each choice's `said` is to have all that it said."""
 
-    def __init__(self, scheduler: Scheduler, choices: Sequence[Choice], bell: Bell) -> None:
-        self.choices, self._scheduler, self._bell = choices, scheduler, bell
-        self._heard: dict[int, Heard] = {}
-        self._some = asyncio.Event()
+    def __init__(self, scheduler: Scheduler, choices: Sequence[Choice], bell: Bell, keeps: bool) -> None:
+        self.choices, self._scheduler, self._bell, self._keeps = choices, scheduler, bell, keeps
+        self._heard, self._some = deque[tuple[Choice, Heard]](), asyncio.Event()
 
     def submit(self) -> None:
         """Have them run; BadRequest (429) where too many wait."""
         loop = asyncio.get_running_loop()
         for choice in self.choices:
-            choice.job.hear = self._hearing(loop, choice)
+            choice.job.hear = partial(self._hear, loop, choice)
         try:
             self._scheduler.submit([choice.job for choice in self.choices])
         except Busy as busy:
             raise TooBusy(busy) from None
 
-    def _hearing(self, loop: asyncio.AbstractEventLoop, choice: Choice) -> Any:
-        def hear(piece: str, ended: str | None, error: Exception | None) -> None:
-            text, job, start = choice.job.text, choice.job, choice.sent
-            tokens = [] if text is None else text.tokens[start:]
-            logprobs = [] if text is None or not job.options.logprobs else text.logprobs[start:]
-            tops = [] if job.steering is None else job.steering.tops[start : start + len(tokens)]
-            choice.sent += len(tokens)
-            heard = Heard(piece, tokens, logprobs, tops, ended, error)
-            self._bell.ring(loop, partial(self._put, choice.index, heard))
+    def _hear(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        choice: Choice,
+        piece: str,
+        ended: str | None,
+        error: Exception | None,
+    ) -> None:
+        """Keep what a choice said, on the scheduler's thread, and have it read."""
+        heard, text, start = Heard(piece, ended=ended, error=error), choice.job.text, choice.sent
+        if text is not None:
+            choice.sent = len(text.tokens)
+            if choice.job.options.logprobs:
+                heard.tokens, heard.logprobs = text.tokens[start:], text.logprobs[start:]
+                heard.tops = choice.job.steering.tops[start : choice.sent] if choice.job.steering else []
+        self._heard.append((choice, heard))
+        self._bell.ring(loop, self._some.set)
 
-        return hear
-
-    def _put(self, index: int, heard: Heard) -> None:
-        """Keep what a choice said; all that it says until it is asked is one."""
-        self._heard.setdefault(index, Heard()).add(heard)
-        self._some.set()
-
-    async def __aiter__(self) -> AsyncIterator[tuple[Choice, Heard]]:
-        """What choices say as it comes, until all have ended; BadRequest for what failed."""
+    async def __aiter__(self) -> AsyncIterator[list[tuple[Choice, Heard]]]:
+        """What choices say as it comes, until all have ended: what came of one meanwhile is one.  BadRequest for what
+        failed."""
         left = len(self.choices)
         while left:
             await self._some.wait()
             self._some.clear()
-            found, self._heard = self._heard, {}
-            for index, heard in found.items():
+            found = dict[int, tuple[Choice, Heard]]()
+            while self._heard:
+                choice, heard = self._heard.popleft()
                 if heard.error is not None:
                     raise failure(heard.error)
                 if heard.ended == "cancelled":
                     raise BadRequest("the server is ending, or the request took too long", status=503)
                 left -= heard.ended is not None
-                self.choices[index].said.add(heard)
-                yield self.choices[index], heard
+                if self._keeps:
+                    choice.said.add(heard)
+                found.setdefault(choice.index, (choice, Heard()))[1].add(heard)
+            yield [*found.values()]
 
     async def all(self) -> None:
         """Hear them to their ends."""
-        _ = [heard async for heard in self]
+        async for _ in self:
+            continue
 
     def cancel(self) -> None:
         for choice in self.choices:

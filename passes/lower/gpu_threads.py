@@ -173,8 +173,8 @@ class _Thread(Exchanges):
         self.no_token = b.emit("llvm.mlir.none", [], [token])
         self.not_final = b.constant(0, b.i1())
         identity = b.emit("llvm.intr.coro.id", [b.constant(0, self.i32), null, null, null], [token])
-        bytes_ = b.emit("llvm.intr.coro.size", [], [i64])
-        memory = b.call("gpu_thread_alloc", [bytes_], [self.pointer]).results[0]
+        align, bytes_ = (b.emit(f"llvm.intr.coro.{what}", [], [i64]) for what in ("align", "size"))
+        memory = b.call("gpu_thread_alloc", [align, bytes_], [self.pointer]).results[0]
         handle = b.emit("llvm.intr.coro.begin", [identity, memory], [self.pointer])
         last = list(self.function.regions[0].blocks)[-1]
         self.cleanup = last.create_after()

@@ -54,7 +54,7 @@ class GpuToCpu(Pass):
             if op.name == "gpu.module":
                 launchers |= _convert_gpu_module(module, op, self.subgroup_size)
         if any(launcher.waits for launcher in launchers.values()):
-            _declare(module, "gpu_thread_alloc", "(i64) -> !llvm.ptr")
+            _declare(module, "gpu_thread_alloc", "(i64, i64) -> !llvm.ptr")
             _declare(module, "gpu_thread_free", "(!llvm.ptr) -> ()")
         if prints:
             _append(module, PRINTF)

@@ -31,10 +31,10 @@ TO_LLVM = (
 )
 
 THREAD_MEMORY = """
-llvm.func @malloc(i64) -> !llvm.ptr
+llvm.func @aligned_alloc(i64, i64) -> !llvm.ptr
 llvm.func @free(!llvm.ptr)
-llvm.func internal @gpu_thread_alloc(%bytes: i64) -> !llvm.ptr {
-  %memory = llvm.call @malloc(%bytes) : (i64) -> !llvm.ptr
+llvm.func internal @gpu_thread_alloc(%align: i64, %bytes: i64) -> !llvm.ptr {
+  %memory = llvm.call @aligned_alloc(%align, %bytes) : (i64, i64) -> !llvm.ptr
   llvm.return %memory : !llvm.ptr
 }
 llvm.func internal @gpu_thread_free(%memory: !llvm.ptr) {
@@ -42,7 +42,7 @@ llvm.func internal @gpu_thread_free(%memory: !llvm.ptr) {
   llvm.return
 }
 """
-"""What a waiting thread keeps its state in."""
+"""What a waiting thread keeps its state in: vectors among it are stored aligned."""
 
 
 @dataclass(frozen=True)

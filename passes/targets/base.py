@@ -205,6 +205,7 @@ class Gpu(Target):
             "shared-bytes": self.shared_bytes,
             "max-threads": self.max_threads,
             "cores": self.cores,
+            "lane-registers": self.most_registers,
         }
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:

@@ -72,6 +72,10 @@ class Cpu(Target):
         """A shared object: the kernels, and what runs lists of launches of them."""
         return shared_object([*pieces, _executor(self.chip, self.optimisation)])
 
+    def prepare(self) -> None:
+        """Make what the code of all programs has in common, for this process and its forks."""
+        _executor(self.chip, self.optimisation)
+
     def assembly(self, module: ir.Module) -> str:
         """The shared object's disassembly; UserError where no objdump is installed."""
         return self._disassembly(module)

@@ -27,6 +27,9 @@ __all__ = [
     "wake_driver",
 ]
 
+EMULATED = "emulated"
+"""In the place of a kind: what runs code for AMD's chips without any.  It takes longer to import than all others."""
+
 
 def open_device(
     target: str, threads: int | None = None, checked: bool = False, trace: str = "", index: int = 0
@@ -44,7 +47,7 @@ def open_device(
         if kind != "cpu":
             raise UserError(f"launches are checked on a CPU only, and this is for {target}")
         return CheckedCpuDevice(threads)
-    if kind == "emulated":
+    if kind == EMULATED:
         from lispgpt.runtime.devices.emulated import EmulatedDevice
 
         return EmulatedDevice(chip, trace)
@@ -59,7 +62,7 @@ def open_device(
 def missing(target: str) -> str | None:
     """Why nothing can run here that is made for a target, an emulated one too, and what would help; None if it can."""
     kind = target.partition(":")[0]
-    module = importlib.import_module(f"{__name__}.emulated") if kind == "emulated" else device_module(kind)
+    module = importlib.import_module(f"{__name__}.{EMULATED}") if kind == EMULATED else device_module(kind)
     return module.missing()  # type: ignore[no-any-return]
 
 
@@ -70,7 +73,7 @@ def room(target: str) -> int | None:
 
 def device_kinds() -> list[str]:
     """The targets' kinds that there are devices for, the preferred first."""
-    names = [info.name for info in pkgutil.iter_modules(__path__)]
+    names = [info.name for info in pkgutil.iter_modules(__path__) if info.name != EMULATED]
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
     kinds = [name for name, module in modules.items() if hasattr(module, "open_device")]
     return sorted(kinds, key=lambda kind: -modules[kind].RANK)

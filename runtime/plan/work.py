@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any, TypeVar
 
 from lispgpt.base.errors import UserError
@@ -62,7 +63,7 @@ class Work:
 @dataclass(frozen=True)
 class Rates:
     """part: the product that they are of.  bandwidth: bytes/s.  matrix, vector: operations/s on matrix instructions and
-    on others."""
+    on others; infinite where they are not known."""
 
     part: str
     bandwidth: float
@@ -79,8 +80,8 @@ class Rates:
         return max(amount.nbytes / self.bandwidth, amount.operations / (self.matrix if amount.matrix else self.vector))
 
     def __str__(self) -> str:
-        tera = f"{self.matrix / 1e12:.0f} TFLOP/s on matrix instructions, {self.vector / 1e12:.0f} on others"
-        return f"{self.bandwidth / 1e9:.0f} GB/s, {tera} ({self.part})"
+        tera = f", {self.matrix / 1e12:.0f} TFLOP/s on matrix instructions, {self.vector / 1e12:.0f} on others"
+        return f"{self.bandwidth / 1e9:.0f} GB/s{tera if isfinite(self.matrix) else ''} ({self.part})"
 
 
 def _read(form: type[_Form], data: Any) -> _Form:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.tokenizers.pieces import MOST_AT_ONCE, pieces_of
@@ -90,7 +91,24 @@ class Tokenizer(ABC):
 
     def decode(self, tokens: list[int]) -> str:
         """The text of whole tokens; invalid bytes become U+FFFD."""
-        return b"".join(map(self.decode_bytes, tokens)).decode("utf-8", "replace")
+        return b"".join(map(self.spelled, tokens)).decode("utf-8", "replace")
+
+    @cached_property
+    def spelled(self) -> Callable[[int], bytes]:
+        """`decode_bytes`, which is asked once for each token."""
+        return _Spelled(self.decode_bytes).__getitem__
+
+
+class _Spelled(dict[int, bytes]):
+    """What a function gives of each number that it was asked for: in C where it was before."""
+
+    def __init__(self, made: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._made = made
+
+    def __missing__(self, token: int) -> bytes:
+        found = self[token] = self._made(token)
+        return found
 
 
 class StreamDecoder:
@@ -100,16 +118,16 @@ class StreamDecoder:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self._spelled = tokenizer.spelled
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
         """The characters that this token completes; bytes that no character can begin with become U+FFFD."""
-        return self._decoder.decode(self._tokenizer.decode_bytes(token))
+        return self._decoder.decode(self._spelled(token))
 
     def push_all(self, tokens: Sequence[int]) -> str:
         """What `push` gives of each token, together."""
-        return self._decoder.decode(b"".join(map(self._tokenizer.decode_bytes, tokens)))
+        return self._decoder.decode(b"".join(map(self._spelled, tokens)))
 
     def finish(self) -> str:
         """U+FFFD if the last character was left incomplete."""

@@ -97,7 +97,6 @@ class HuggingFaceTokenizer(Tokenizer):
         library.no_padding()
         self._library, self._decoder = library, library.decoder
         self._decoded: dict[int, str] = {}
-        self._spelled: dict[int, bytes] = {}
         added = library.get_added_tokens_decoder().values()
         self.special = tuple(each.content for each in added if each.special)
         self.added = tuple(each.content for each in added if not each.special)
@@ -121,12 +120,6 @@ class HuggingFaceTokenizer(Tokenizer):
         return tokens
 
     def decode_bytes(self, token: int) -> bytes:
-        found = self._spelled.get(token)
-        if found is None:
-            found = self._spelled[token] = self._bytes_of(token)
-        return found
-
-    def _bytes_of(self, token: int) -> bytes:
         spelled = self._library.id_to_token(token) if 0 <= token < self.size else None
         if spelled is None:
             return UNKNOWN

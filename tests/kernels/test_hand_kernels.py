@@ -196,3 +196,23 @@ def test_an_aligned_part_changes_in_place(tmp_path: Path) -> None:
         session.forget()
         for count in (1, 2):
             assert (session.run("step", [0])["memory"] == count).all()
+
+
+def test_long_vectors_wait_where_they_are_aligned(tmp_path: Path) -> None:
+    """Threads of a CPU that wait for each other keep them in memory meanwhile, in stores of aligned vectors."""
+    path = tmp_path / "waits.lisp"
+    path.write_text("""
+(require kernels)
+(require-dialect arith gpu memref vector)
+(kernel turned [x y]
+  (let [row (vector.load {:result vector<64xf32>} x (thread-id x) (: 0 index))
+        own (memref.load x (thread-id x) (: 1 index))
+        all (across-lanes + own)]
+    (vector.store (* row (vector.broadcast {:result vector<64xf32>} all)) y (thread-id x) (: 0 index))))
+(entry e [(x [32 64] f32)] (launch turned [1] [32] x (output (type x))))
+""")
+    x = seeded.rng().standard_normal((32, 64)).astype(np.float32)
+    artifact, _ = compile_request(Request(path, "cpu"), Observer())
+    with open_poisoned(artifact, Weights({})) as session:
+        (found,) = session.run("e", x=x).values()
+    np.testing.assert_allclose(found, x * x[:, 1].sum(dtype=np.float64), rtol=1e-4, atol=1e-5)

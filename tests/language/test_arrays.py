@@ -107,7 +107,19 @@ VALUES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
         lambda x: np.argsort(np.round(2 * x), -1, kind="stable"),
         {"x": (3, 5)},
     ),
+    ("(cast (order-by-network (round x)) f32)", lambda x: np.argsort(np.round(x), -1, kind="stable"), {"x": (3, 5)}),
     ("(cast (nth (top-k x 3) 1) f32)", lambda x: np.argsort(-x, -1, kind="stable")[:, :3], {"x": (3, 4)}),
+    ("(cast (nth (top-k x 1) 1) f32)", lambda x: np.argmax(x, -1)[:, None], {"x": (3, 4)}),
+    (  # of long rows, in which many elements are equal
+        "(cast (nth (top-k (round x) 9) 1) f32)",
+        lambda x: np.argsort(-np.round(x), -1, kind="stable")[:, :9],
+        {"x": (2, 703)},
+    ),
+    (  # what is no number goes first
+        "(cast (nth (top-k (log (max -1.0 x)) 3) 1) f32)",
+        lambda x: np.argsort(-np.where(x < 0, np.inf, np.log(np.abs(x))), -1, kind="stable")[:, :3],
+        {"x": (3, 5)},
+    ),
     ("(+ (floor x) (* 10.0 (ceil x)))", lambda x: np.floor(x) + 10 * np.ceil(x), {"x": (3, 4)}),
     ("(round (* 4.0 x))", lambda x: np.round(4 * x), {"x": (3, 4)}),
     (

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source
-from lispgpt.language.reader.forms import Form, Keyword, Literal, Map, Sequence, Symbol, Value, Vector, show
-from lispgpt.language.reader.reader import read
+from lispgpt.language.core.library import LIBRARY
+from lispgpt.language.reader.forms import Form, Keyword, Later, Literal, Map, Sequence, Symbol, Value, Vector, show
+from lispgpt.language.reader.reader import read, read_library
 
 
 def plain(form: Form) -> object:
@@ -141,3 +142,35 @@ def test_any_text_reads_or_is_one_user_error(text: str) -> None:
         assert error.render().startswith("t:")
         return
     assert all(form.span.end <= len(text) for form in forms)
+
+
+def placed(form: Form) -> object:
+    """A form with the place of each of its parts, and what is read later where it stands."""
+    items = getattr(form, "items", ())
+    inside = [placed(part) for item in items for part in (item.read() if isinstance(item, Later) else [item])]
+    return type(form).__name__, str(form.span), form.span.end, getattr(form, "name", None), inside
+
+
+def test_a_library_that_is_read_as_it_is_used_is_what_it_is_as_a_whole() -> None:
+    later, functions = 0, 0
+    for path in sorted(LIBRARY.glob("*.lisp")):
+        text = path.read_text(encoding="utf-8")
+        found, whole = read_library(path.name, text), read(Source(path.name, text))
+        assert [placed(form) for form in found] == [placed(form) for form in whole], path
+        functions += sum(text.count(head) for head in ("\n(defn", "\n(defmacro", "\n(defgradient"))
+        later += sum(isinstance(item, Later) for form in found for item in getattr(form, "items", ()))
+    assert later > 0.8 * functions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(defn f [x] (+ x 1)) ; (one) more\n\n; (and more)\n(defn g [x y & more] (f x) more)\n",
+        "(defn f [x]\n  (+ x 1))\n  (defn g [x] x)\n",
+        '(defn f [x]\n  "a\n(text" x)\n(defn g [x] x)\n',
+        "(defn f [(: x i32)] -> i32 x)\n(defn g [x] -> i32 x)\n(defn h [[a b]] a)\n(defn i [] 1)\n(def j 2)\n",
+        "; nothing\n",
+    ],
+)
+def test_files_of_other_layouts_are_read_as_they_are(text: str) -> None:
+    assert [placed(f) for f in read_library("t", text)] == [placed(f) for f in read(Source("t", text))]

@@ -21,7 +21,7 @@ from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import InternalError
 from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
 from lispgpt.compiler.kernel_code import kernel_shares, make_code, split_at_plan
-from lispgpt.compiler.schedules import runner_for
+from lispgpt.compiler.runners import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes import pipeline

@@ -14,7 +14,7 @@ from emulated_cuda.entries import run
 
 from lispgpt.compiler.driver import Observer, compile_request, evaluate_request
 from lispgpt.compiler.request import Request
-from lispgpt.compiler.schedules import runner_for
+from lispgpt.compiler.runners import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import entry_functions, kernel_functions, operations, strings, viewed
 from lispgpt.passes.targets import find_target

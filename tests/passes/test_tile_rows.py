@@ -14,7 +14,7 @@ from compiled_models import compile_text
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
-from lispgpt.compiler.schedules import runner_for
+from lispgpt.compiler.runners import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import integers, kernel_functions
 from lispgpt.passes.targets import find_target

@@ -19,7 +19,7 @@ from tile_programs import WAYS, Way, kernel_of, memory_of, plain
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit, evaluate_request
 from lispgpt.compiler.kernel_report import kernel_table
-from lispgpt.compiler.schedules import runner_for
+from lispgpt.compiler.runners import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import integers
 from lispgpt.passes import tile

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from lispgpt.serve import events
-from lispgpt.serve.events import Events
+from lispgpt.serve.events import Events, event
 
 SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}}
 
 
-async def parts(count: int) -> AsyncIterator[dict[str, Any]]:
+async def parts(count: int) -> AsyncIterator[str]:
     for number in range(count):
-        yield {"number": number}
+        yield event({"number": number})
         await asyncio.sleep(0)
 
 

@@ -10,6 +10,7 @@ from lispgpt.base.source import Span
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core import attributes
 from lispgpt.language.core.builder import Builder
+from lispgpt.language.core.elsewhere import hint
 from lispgpt.language.core.environment import MISSING, Environment, did_you_mean
 from lispgpt.language.core.language import Language
 from lispgpt.language.core.parameters import arity, bind
@@ -29,7 +30,7 @@ from lispgpt.language.core.values import (
     WeightReference,
     describe,
 )
-from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Value, Vector
+from lispgpt.language.reader.forms import Form, Keyword, Later, List, Literal, Map, Sequence, Symbol, Value, Vector
 
 MOST_STEPS = 5_000_000
 MOST_FORMS = 1_000_000
@@ -66,7 +67,7 @@ class Evaluator:
         if isinstance(form, Map) and all(isinstance(key, Keyword) for key in form.items[::2]):
             names = [key.name for key in form.items[::2] if isinstance(key, Keyword)]
             return Record(dict(zip(names, (self.single(v, environment) for v in form.items[1::2]), strict=True)))
-        return form
+        return self.body(form.read(), environment) if isinstance(form, Later) else form
 
     def body(self, forms: tuple[Form, ...], environment: Environment) -> Any:
         """The forms in turn; the value of the last one."""
@@ -118,14 +119,15 @@ class Evaluator:
             if isinstance(alias, Alias):
                 found = alias.environment.names.get(member, MISSING)
                 if found is MISSING:
-                    hint = did_you_mean(member, (n for n in alias.environment.names if isinstance(n, str)))
-                    self.site.fail(f"{space} has no {member}{hint}", symbol)
+                    near = did_you_mean(member, (n for n in alias.environment.names if isinstance(n, str)))
+                    self.site.fail(f"{space} has no {member}{near}", symbol)
                 return found
         parsed = attributes.parse_symbol(self.builder, symbol)
         if parsed is not None:
             return parsed
         a_type = re.fullmatch(r"[a-z]{1,4}\d+\w*", name)
         otherwise = "; types are i1, i8, i16, i32, i64, f16, bf16, f32, f64, index" if a_type else ""
+        otherwise = otherwise or hint(name, environment.visible())
         self.site.fail(f"`{name}` is not defined{did_you_mean(name, environment.visible(), otherwise)}", symbol)
 
     def _list(self, form: List, environment: Environment) -> Any:

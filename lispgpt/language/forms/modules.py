@@ -17,7 +17,7 @@ from lispgpt.language.core.values import Alias
 from lispgpt.language.forms import functions
 from lispgpt.language.ops.op_names import DIALECTS
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector, show
-from lispgpt.language.reader.reader import read
+from lispgpt.language.reader.reader import read, read_library
 
 
 @dataclass
@@ -121,7 +121,8 @@ def load(evaluator: Evaluator, path: Path, form: Form) -> Environment:
     source = Source(source_name(path), text)
     files.loading.append(key)
     environment = Environment(files.prelude, Dialects())
-    run(evaluator, source, environment)
+    known = read_library(source.name, text) if path.is_relative_to(LIBRARY) else read(source)
+    run(evaluator, known, environment)
     files.loading.pop()
     files.loaded[key] = environment
     return environment
@@ -133,9 +134,8 @@ def is_library(evaluator: Evaluator, environment: Environment) -> bool:
     return any(found is top for path, found in loaded.items() if path.is_relative_to(LIBRARY))
 
 
-def run(evaluator: Evaluator, source: Source, environment: Environment) -> None:
-    """Evaluate all forms of a source, in order."""
-    forms = read(source)
+def run(evaluator: Evaluator, forms: tuple[Form, ...], environment: Environment) -> None:
+    """Evaluate all forms of a file, in order."""
     functions.declare_ahead(evaluator, forms, environment)
     for form in forms:
         try:

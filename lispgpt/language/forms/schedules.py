@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,9 +39,20 @@ class Schedules:
     found: list[ScheduleForm] = field(default_factory=list)
 
 
+@dataclass
+class Words:
+    """Gives the functions that schedules are made of, which every file knows once there is a schedule."""
+
+    give: Callable[[], Mapping[str, Builtin]] | None = None
+
+
 @special("schedule", 4, None)
 def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(schedule name [kernel] {:takes expression} body…)`, of a product; with `:of attention` or `:of rows`, of one"""
+    words, prelude = evaluator.states.of(Words), environment.top().outer
+    if words.give is not None and prelude is not None:
+        prelude.names.update(words.give())
+        words.give = None
     _, name, taken, options, *body = form.items
     if not isinstance(name, Symbol) or not isinstance(taken, Vector) or len(taken.items) != 1:
         evaluator.site.fail("a schedule is (schedule name [kernel] {:takes expression} body…)", form)

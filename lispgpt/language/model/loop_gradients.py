@@ -3,28 +3,35 @@
     y = x; for i: y = f(y, w, i)         becomes   y = x; for i: kept[i] = y; y = f(y, w, i)
                                                    gy, gw = …, 0; for i from the last: gy, gw += df(kept[i], w, i) * gy
 
-In a round that goes back what the body computes is computed again, as far as its gradients need it: of what a round
-starts from, only what they need is kept.  So a loop of a few rounds, in a loop over such loops, keeps a few of those at
-a time.
+In a round that goes back what the body computes is computed again, as far as its gradients need it, but for products,
+which are kept: of these, and of what a round starts from, only what gradients need is kept.  So a loop of a few rounds,
+in a loop over such loops, keeps a few of those at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import captured_values, defining_op, operations, shape_of
+from lispgpt.ir.structure import captured_values, defining_op, dim_positions, indexing_maps, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model.body_clones import scalars_before
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.gradient_sums import as_type
+from lispgpt.language.model.later_products import LaterProducts
+from lispgpt.language.model.named_ops import is_contraction
 from lispgpt.language.model.written_out import Writer, write_out
 from lispgpt.language.reader.forms import Form
 
 Pairs = list[tuple[ir.Value, ir.Value]]
 Inside = Callable[[list[ir.Operation], Pairs, list[ir.Value], dict[ir.Value, ir.Value]], tuple[ir.Value, ...]]
 """Of ops, gradients of what they make, values to differentiate by and sums so far: the gradients of those values."""
+
+
+SHORTEST_PRODUCT = 8
+"""How many terms the sums of a product have at least that is kept."""
 
 
 class LoopGradients:
@@ -49,6 +56,7 @@ class LoopGradients:
         self.counter, *self.carried = block.arguments
         *self.body, self.end = operations(block)
         self.active = active
+        self.products = [op.results[0] for op in self.body if _is_long_product(op)]
         self.varying = self._varying()
         wanted = self._wanted([i for i, gradient in enumerate(gradients) if gradient is not None])
         self.places = [i for i in wanted if i in self.varying]
@@ -79,22 +87,21 @@ class LoopGradients:
                 return [i for i in sorted(found) if arithmetic.is_float(self.carried[i].type)]
             found = more
 
-    def _wanted(self, given: list[int]) -> list[int]:
-        """Which of what is carried those results are made of."""
-        found, waiting = set(given), list(given)
-        while waiting:
-            seen, values = set(), [self.end.operands[waiting.pop()]]
-            while values:
-                value = values.pop()
-                if value in seen:
-                    continue
-                seen.add(value)
-                if value in self.carried and (place := self.carried.index(value)) not in found:
-                    found.add(place)
-                    waiting.append(place)
-                op = defining_op(value)
-                if op is not None and op in self.body:
-                    values += [*op.operands, *captured_values(op)]
+    def _wanted(self, given: list[int], more: Sequence[ir.Value] = ()) -> list[int]:
+        """Which of what is carried those results, and more values of a round, are made of."""
+        found, seen = set(given), set()
+        values = [*more, *(self.end.operands[place] for place in given)]
+        while values:
+            value = values.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in self.carried and (place := self.carried.index(value)) not in found:
+                found.add(place)
+                values.append(self.end.operands[place])
+            op = defining_op(value)
+            if op is not None and op in self.body:
+                values += [*op.operands, *captured_values(op)]
         return sorted(found)
 
     def go_back(self, sums: Sequence[ir.Value], inside: Inside) -> Pairs:
@@ -103,26 +110,47 @@ class LoopGradients:
         if not self.rounds:
             self.totals = list(sums)
             return self._of_starts(self.gradients)
-        f32, index = evaluator.builder.f32, evaluator.builder.index
+        f32 = evaluator.builder.f32
         sums = [as_type(evaluator, total, f32, form) for total in sums]
-        kept = [self._room(value) for value in self.carried]
-        begin = [*self.gradients, *sums]
-        types = [value.type for value in begin]
-        bounds = [evaluator.builder.constant(n, index, form) for n in (0, len(self.rounds), 1)]
-        loop = evaluator.builder.emit("scf.for", [*bounds, *begin], types, {}, form, 1)
-        own = [index, *types]
-        block = ir.Block.create_at_start(loop.regions[0], own, [evaluator.site.location(form)] * len(own))
-        with evaluator.builder.at(block):
-            found = self._round(list(block.arguments), kept, inside)
-            evaluator.builder.emit("scf.yield", list(found), [], {}, form)
-        _drop_unused(block)
+        kept = [self._room(value) for value in (*self.carried, *self.products)]
+        results, self.totals = self._loop_back(sums, kept, inside)
         self._keep(kept)
         for room in kept:
             if not any(True for _ in room.uses):
                 defining_op(room).erase()
-        results = list(loop.results)
-        self.totals = results[len(self.gradients) :]
-        return self._of_starts(results[: len(self.gradients)])
+        return self._of_starts(results)
+
+    def _loop_back(
+        self, sums: list[ir.Value], kept: list[ir.Value], inside: Inside
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Emit the loop that goes back; the gradients of what is carried, and the sums, after it."""
+        evaluator, form, index = self.evaluator, self.form, self.evaluator.builder.index
+        begin, count = [*self.gradients, *sums], len(self.gradients)
+        types = [index, *(value.type for value in begin)]
+        holder = evaluator.builder.emit("scf.execute_region", [], [], {}, form, 1)
+        block = ir.Block.create_at_start(holder.regions[0], types, [evaluator.site.location(form)] * len(types))
+        with evaluator.builder.at(block):
+            number, reads = self._reads(block.arguments[0], kept)
+            found = list(self._round(list(block.arguments), number, reads, inside))
+            later = LaterProducts(evaluator, block, dict(zip(reads, kept, strict=True)), form)
+            for place in range(count, len(begin)):
+                start = block.arguments[place + 1]
+                found[place] = later.take(place - count, start, found[place])
+            carried = [i for i in range(len(begin)) if found[i] != block.arguments[i + 1] or i < count]
+            filled = later.keep(len(self.rounds), number)
+            evaluator.builder.emit("scf.yield", [*(found[i] for i in carried), *filled], [], {}, form)
+        _drop_unused(block)
+        for i in reversed(range(len(begin))):
+            if i not in carried:
+                block.erase_argument(i + 1)
+        bounds = [evaluator.builder.constant(n, index, form) for n in (0, len(self.rounds), 1)]
+        starts = [*(begin[i] for i in carried), *later.starts()]
+        loop = evaluator.builder.emit("scf.for", [*bounds, *starts], [v.type for v in starts], {}, form, 1)
+        block.append_to(loop.regions[0])
+        holder.erase()
+        made = dict(zip(carried, loop.results, strict=False))
+        results = [made.get(i, value) for i, value in enumerate(begin)]
+        return results[:count], later.add(results[count:], list(loop.results)[len(carried) :])
 
     def _of_starts(self, gradients: Sequence[ir.Value]) -> Pairs:
         pairs = zip(self.places, gradients, strict=True)
@@ -133,13 +161,20 @@ class LoopGradients:
         kind = value.type.element_type if shapes.is_tensor(value) else _held(value.type)
         return tensors.empty(self.evaluator, (len(self.rounds), *shape_of(value)), kind, self.form)
 
-    def _round(self, arguments: list[ir.Value], kept: list[ir.Value], inside: Inside) -> tuple[ir.Value, ...]:
-        """A round that goes back."""
-        evaluator, form = self.evaluator, self.form
-        number, gradients, sums = arguments[0], arguments[1 : len(self.places) + 1], arguments[len(self.places) + 1 :]
-        last = evaluator.builder.constant(len(self.rounds) - 1, evaluator.builder.index, form)
+    def _reads(self, number: ir.Value, kept: list[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
+        """Which round a round that goes back is of, and what was kept of that."""
+        last = self.evaluator.builder.constant(len(self.rounds) - 1, self.evaluator.builder.index, self.form)
         number = self._index("arith.subi", last, number)
-        states = [self._read(room, number, value) for room, value in zip(kept, self.carried, strict=True)]
+        values = zip(kept, (*self.carried, *self.products), strict=True)
+        return number, [self._read(room, number, value) for room, value in values]
+
+    def _round(
+        self, arguments: list[ir.Value], number: ir.Value, reads: list[ir.Value], inside: Inside
+    ) -> tuple[ir.Value, ...]:
+        """A round that goes back: of the round with that number, with what was kept of it."""
+        evaluator, form = self.evaluator, self.form
+        gradients, sums = arguments[1 : len(self.places) + 1], arguments[len(self.places) + 1 :]
+        states = reads[: len(self.carried)]
         known = {self.counter: self._counted(number), **dict(zip(self.carried, states, strict=True))}
         first = len(operations(evaluator.builder.insertion.block))
         self.writer.copy([*self.before, *self.body], known)
@@ -148,7 +183,10 @@ class LoopGradients:
         losses, _ = write_out(evaluator, [ends[i] for i in self.places], targets, form)
         ops = operations(evaluator.builder.insertion.block)[first:]
         given = list(zip(losses, gradients, strict=True))
-        return inside(ops, given, targets, dict(zip(self.captured, sums, strict=True)))
+        found = inside(ops, given, targets, dict(zip(self.captured, sums, strict=True)))
+        for product, read in zip(self.products, reads[len(self.carried) :], strict=True):
+            known[product].replace_all_uses_with(read)
+        return found
 
     def _index(self, name: str, one: ir.Value, other: ir.Value) -> ir.Value:
         made: ir.Value = self.evaluator.builder.emit(name, [one, other], [one.type], {}, self.form)
@@ -184,19 +222,25 @@ class LoopGradients:
         inner = self.loop.parent.operation.name != "func.func"
         if inner:
             read = [i for i, result in enumerate(self.loop.results) if any(True for _ in result.uses)]
-            places = self._wanted(sorted({*read, *used}))
-        rooms: list[ir.Value] = []
+            products = [self._saved(i) for i in used if i >= len(self.carried)]
+            places = self._wanted(sorted({*read, *(i for i in used if i < len(self.carried))}), products)
+        rooms: dict[int, ir.Value] = {}
+        where: list[ir.Value] = []
 
         def begin(carried: Sequence[ir.Value], counter: ir.Value) -> Sequence[ir.Value]:
-            number, mine = self._place(counter), dict(zip(places, carried, strict=False))
-            rooms.extend(self._write(mine[i], carried[len(places) + k], number) for k, i in enumerate(used))
+            where.append(self._place(counter))
+            mine = dict(zip(places, carried, strict=False))
+            rooms.update(zip(used, carried[len(places) :], strict=True))
+            rooms.update((i, self._write(mine[i], rooms[i], where[0])) for i in used if i < len(self.carried))
             return [mine[i] if i in mine else self._nothing(value.type) for i, value in enumerate(self.carried)]
 
-        def go_on(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            return [*(values[i] for i in places), *rooms]
+        def go_on(values: Sequence[ir.Value], known: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
+            products = [i for i in used if i >= len(self.carried)]
+            rooms.update((i, self._write(known[self._saved(i)], rooms[i], where[0])) for i in products)
+            return [*(values[i] for i in places), *(rooms[i] for i in used)]
 
         with evaluator.builder.at(ir.InsertionPoint(self.loop)):
-            starts = [*(self.starts[i] for i in places), *(self._room(self.carried[i]) for i in used)]
+            starts = [*(self.starts[i] for i in places), *(self._room(self._saved(i)) for i in used)]
             results = self.writer.again(self.loop, starts, begin, go_on)
         for i, room in zip(used, results[len(places) :], strict=True):
             kept[i].replace_all_uses_with(room)
@@ -204,6 +248,10 @@ class LoopGradients:
             _drop_unused(defining_op(results[0]).regions[0].blocks[0])
         found = dict(zip(places, results, strict=False))
         self.writer.put(self.loop, [found.get(i, old) for i, old in enumerate(self.loop.results)])
+
+    def _saved(self, place: int) -> ir.Value:
+        """What a room is of: something carried, or a product."""
+        return [*self.carried, *self.products][place]
 
     def _nothing(self, kind: ir.Type) -> ir.Value:
         """A value that no op needs."""
@@ -229,6 +277,17 @@ class LoopGradients:
                 number = self.evaluator.builder.emit("arith.index_cast", [value], [kind], {}, self.form)
             value = tensors.generic(self.evaluator, (), lambda _: number, self.form)
         return shapes.insert(self.evaluator, value, room, offsets, sizes, self.form)
+
+
+def _is_long_product(op: ir.Operation) -> bool:
+    """Whether an op is a product that takes longer to make again than to read."""
+    if op.name != "linalg.contract" and not (op.name == "linalg.generic" and is_contraction(op)):
+        return False
+    loops = [dim_positions(map_) for map_ in indexing_maps(op)]
+    extents = {
+        d: n for own, value in zip(loops, op.operands, strict=True) for d, n in zip(own, shape_of(value), strict=True)
+    }
+    return prod(n for d, n in extents.items() if d not in loops[-1]) >= SHORTEST_PRODUCT
 
 
 def _held(kind: ir.Type) -> ir.Type:

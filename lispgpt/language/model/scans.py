@@ -33,8 +33,9 @@ def _scan(evaluator: Evaluator, form: Form, step: Any, start: Any, xs: Any, opti
 
     `:reverse` goes from the last of xs to the first.  `:while` is a function of the state: the first step before which
     it is false, and all later ones, leave the state as it is and keep zeros, and the value is [state ys steps], with
-    the number of steps that were made, of i32.  For gradients each step's state is kept; with `:chunk` that of every
-    so-manyth step, from which those between are computed again: it divides the number of steps.
+    the number of steps that were made, of i32.  For gradients each step's state and its products are kept; with
+    `:chunk` the state of every so-manyth step, from which those between are computed again: it divides the number of
+    steps.
     """
     given = options.values if isinstance(options, Record) else {}
     if (options is not None and not isinstance(options, Record)) or (unknown := [k for k in given if k not in OPTIONS]):

@@ -11,7 +11,7 @@ loop or branch gave stays what it was for forms that are still to come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from lispgpt.ir.mlir import ir
@@ -147,12 +147,12 @@ class Writer:
         loop: ir.Operation,
         starts: Sequence[ir.Value],
         arguments: Callable[[Sequence[ir.Value], ir.Value], Sequence[ir.Value]],
-        ends: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
+        ends: Callable[[Sequence[ir.Value], Mapping[ir.Value, ir.Value]], Sequence[ir.Value]],
     ) -> list[ir.Value]:
         """The results of a copy of a loop that starts otherwise.
 
         arguments: from what the copy carries and its counter, what the body is to take for what it carried.  ends: from
-        what the body yields, what is carried on.
+        what the body yields, and what stands for the values of the body, what is carried on.
         """
         builder, types = self.evaluator.builder, [start.type for start in starts]
         made = builder.emit("scf.for", [*list(loop.operands)[:3], *starts], types, {}, self.form, 1)
@@ -165,14 +165,14 @@ class Writer:
             mine = arguments(list(block.arguments)[1:], block.arguments[0])
             known = {counter: block.arguments[0], **dict(zip(carried, mine, strict=True))}
             self.copy(body, known)
-            builder.emit("scf.yield", list(ends([known.get(v, v) for v in end.operands])), [], {}, self.form)
+            builder.emit("scf.yield", list(ends([known.get(v, v) for v in end.operands], known)), [], {}, self.form)
         return list(made.results)
 
     def _with_tensors(self, loop: ir.Operation) -> list[ir.Value]:
         """A copy of a loop that carries tensors in place of floats; the floats that it ends with."""
         evaluator, form = self.evaluator, self.form
 
-        def into(values: Sequence[ir.Value]) -> list[ir.Value]:
+        def into(values: Sequence[ir.Value], *_: Any) -> list[ir.Value]:
             return [tensors.of_scalar(evaluator, v, form) if _is_real(v) else v for v in values]
 
         def out_of(values: Sequence[ir.Value], *_: ir.Value) -> list[ir.Value]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import NoReturn
 
+from lispgpt.language.core.elsewhere import hint
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.core.library import ELSEWHERE, library_of
 from lispgpt.language.reader.forms import Symbol
 
 DIALECTS = (
@@ -56,10 +56,8 @@ def fail_unknown(evaluator: Evaluator, symbol: Symbol, environment: Environment)
     name = symbol.name
     if "." in name.strip(".") or "/" in name.strip("/"):
         _fail_unknown_op(evaluator, symbol, environment)
-    here, library = ELSEWHERE.get(name), library_of(name)
-    hint = f"; {here}" if here else did_you_mean(name, environment.visible())
-    hint = f"; (require {library}) brings it" if library not in (None, "core") else hint
-    evaluator.site.fail(f"there is no form, function or macro `{name}`{hint}", symbol)
+    said = hint(name, environment.visible()) or did_you_mean(name, environment.visible())
+    evaluator.site.fail(f"there is no form, function or macro `{name}`{said}", symbol)
 
 
 def _fail_unknown_op(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> NoReturn:
@@ -74,14 +72,18 @@ def _fail_unknown_op(evaluator: Evaluator, symbol: Symbol, environment: Environm
             )
         if words := [name for name in environment.visible() if name.startswith(f"{dialect}.")]:
             evaluator.site.fail(f"there is no `{symbol.name}`{did_you_mean(symbol.name, words)}", symbol)
-        hint = did_you_mean(dialect, [*declared, *DIALECTS])
-        evaluator.site.fail(f"there is no dialect `{dialect}`{hint}", symbol)
+        if said := hint(symbol.name, environment.visible()):
+            evaluator.site.fail(f"there is no `{symbol.name}`{said}", symbol)
+        said = did_you_mean(dialect, [*declared, *DIALECTS])
+        evaluator.site.fail(f"there is no dialect `{dialect}`{said}", symbol)
     full = declared[dialect]
     near = [f"{full}.{op}{s}" for s in ("i", "f", "si", "ui") if registered(f"{full}.{op}{s}")]
     near += [f"{full}.{c}" for c in _one_edit(op) if registered(f"{full}.{c}")]
     near += [f"{d}.{op}" for d in DIALECTS if registered(f"{d}.{op}")]
-    hint = " or ".join(f"`{n}`" for n in list(dict.fromkeys(near))[:3])
-    evaluator.site.fail(f"the dialect `{full}` has no op `{op}`" + (f"; did you mean {hint}?" if hint else ""), symbol)
+    meant = " or ".join(f"`{n}`" for n in list(dict.fromkeys(near))[:3])
+    evaluator.site.fail(
+        f"the dialect `{full}` has no op `{op}`" + (f"; did you mean {meant}?" if meant else ""), symbol
+    )
 
 
 def _one_edit(word: str) -> Sequence[str]:

@@ -5,6 +5,7 @@ A compile-time list of the evaluator is a Python tuple; these classes are code, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +87,13 @@ class Value(Form):
     """An evaluated value (a type, an SSA value, a function) that a macro put into its expansion."""
 
     value: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Later(Form):
+    """The forms of a body, which are read when they are first evaluated."""
+
+    read: Callable[[], tuple[Form, ...]]
 
 
 def show(form: Form, limit: int = 60) -> str:

@@ -7,15 +7,17 @@ opened, and nothing here recurses into the input.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 
 import lark
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source, Span
-from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector
+from lispgpt.language.reader.forms import Form, Keyword, Later, List, Literal, Map, Symbol, Vector
 
 DEEPEST_NESTING = 200
 MOST_TOKENS = 1_000_000
@@ -27,6 +29,15 @@ _SEQUENCES = {"list": List, "vector": Vector, "map": Map}
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "nil": None}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
+_NAME = r"""[^\s()\[\]{}"';`~:^]+"""
+_NAMES = re.compile(_NAME)
+_FUNCTION = re.compile(
+    rf"\((?P<head>defn|defmacro|defgradient)\s+(?P<name>{_NAME})\s+(?P<parameters>\[{_NAME}(?:\s+{_NAME})*\])\s+(?!->|\[->)"
+)
+"""A function, a macro or a gradient rule up to its body, where it has parameters, all of them names."""
+_LAST_BRACKET = re.compile(r"^[^;\n]*\)", re.MULTILINE)
+_IRREGULAR = re.compile(r"^(?:[^\s(;]|[ \t]+\((?:defn|defmacro|require))", re.MULTILINE)
+"""What a file has where a top-level form may not begin its line."""
 
 TEXTS_KEPT = 32
 """The library's files and the pipelines are read again for every program that a process compiles."""
@@ -38,10 +49,41 @@ def read(source: Source) -> tuple[Form, ...]:
 
 
 @lru_cache(TEXTS_KEPT)
-def _read(name: str, text: str) -> tuple[Form, ...]:
+def read_library(name: str, text: str) -> tuple[Form, ...]:
+    """All top-level forms of a file of the library: most of its functions are not called by a program, and the body of
+    each is read when it first is.  That takes each top-level form to begin a line; other files are read whole."""
+    starts = [*(found.start() for found in re.finditer(r"^\(", text, re.MULTILINE)), len(text)]
+    in_strings = any(text.count('"', start, end) % 2 for start, end in pairwise(starts))
+    if in_strings or _IRREGULAR.search(text):
+        return _read(name, text)
     source = Source(name, text)
+    forms: list[Form] = []
+    for start, end in pairwise(starts):
+        found = _FUNCTION.match(text, start, end)
+        forms += _forms(source, start, end) if found is None else [_function(source, found, end)]
+    return tuple(forms)
+
+
+def _function(source: Source, found: re.Match[str], end: int) -> List:
+    """The form of a function, with what is behind its parameters to be read later."""
+    *_, last = _LAST_BRACKET.finditer(source.text, found.start(), end)
+    inside = found.span("parameters")
+    names = (Symbol(Span(source, *name.span()), name[0]) for name in _NAMES.finditer(source.text, *inside))
+    body = Later(Span(source, found.end(), last.end() - 1), cache(partial(_forms, source, found.end(), last.end() - 1)))
+    head, name = (Symbol(Span(source, *found.span(part)), found[part]) for part in ("head", "name"))
+    parameters = Vector(Span(source, *inside), tuple(names))
+    return List(Span(source, found.start(), last.end()), (head, name, parameters, body))
+
+
+@lru_cache(TEXTS_KEPT)
+def _read(name: str, text: str) -> tuple[Form, ...]:
+    return _forms(Source(name, text), 0, len(text))
+
+
+def _forms(source: Source, start: int, end: int) -> tuple[Form, ...]:
+    """The forms in a part of a source."""
     try:
-        tree = _parser().parse(source.text)
+        tree = _parser().parse(lark.TextSlice(source.text, start, end))
     except _TokenError as error:
         raise UserError(error.message, Span(source, error.start, error.start + 1)) from None
     except lark.exceptions.UnexpectedCharacters as error:
