@@ -6,6 +6,8 @@ Before:                                         After:
       {kernel = "hand", grid, block} {            func.func private @row_softmax(%x, %out) {
     %lane = gpu.thread_id x … gpu.shuffle … }       llvm.call @row_softmax_block(%block, %p, …) }
 
+Kernels whose threads can go in step are for a block at once, as vectors (lockstep.py), and have none of this.
+
 Requires: what place-hand-kernels ensures.
 Ensures: a kernel's body is one call for the block whose number gpu.block_id x gives; the grid goes along x alone.
 """
@@ -23,6 +25,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.collect_gpu_kernels import MODULE_NAME, CollectGpuKernels
 from lispgpt.passes.lower.expand_math import ExpandMath
 from lispgpt.passes.lower.gpu_to_cpu import GpuToCpu
+from lispgpt.passes.lower.lockstep import in_lockstep
 
 TO_LLVM = (
     *("convert-scf-to-cf", "lower-affine", "arith-expand{include-bf16=true}", "convert-math-to-llvm"),
@@ -52,7 +55,7 @@ class HandKernelsToCpu(Pass):
     subgroup_size: int = 32
 
     def run(self, module: ir.Module, target: object) -> None:
-        kernels = kernel_functions(module, "hand")
+        kernels = [kernel for kernel in kernel_functions(module, "hand") if not in_lockstep(kernel, self.subgroup_size)]
         if not kernels:
             return
         apart = ir.Module.create(ir.Location.unknown())

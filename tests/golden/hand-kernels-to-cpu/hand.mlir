@@ -30,12 +30,12 @@ func.func "double"
   sym_visibility = "private"
   tied = [-1]
   work = {bytes = 64 : i64, context = 0 : i64, operations = 0 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  3 arith.index_cast
+  4 arith.constant
+  1 arith.mulf vector<8xf32>
   1 func.return
-  1 gpu.block_id
-  1 llvm.call
-  2 llvm.inttoptr
-  2 memref.extract_aligned_pointer_as_index
+  1 vector.broadcast vector<8xf32>
+  1 vector.load vector<8xf32>
+  1 vector.store vector<8xf32>
 func.func "y"
   arguments = ["input:x", "result:y"]
   entry = "y"
@@ -50,59 +50,3 @@ func.func "y"
   1 func.call
   1 func.return
   2 memref.view
-llvm.func "free"
-  CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<void (ptr)>
-  linkage = #llvm.linkage<external>
-  visibility_ = 0 : i64
-llvm.func "malloc"
-  CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<ptr (i64)>
-  linkage = #llvm.linkage<external>
-  visibility_ = 0 : i64
-llvm.func "kernels_double_thread"
-  CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<void (ptr, ptr, i64, i64, i64, ptr, ptr, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64, i64)>
-  linkage = #llvm.linkage<internal>
-  visibility_ = 0 : i64
-  2 llvm.extractvalue
-  1 llvm.fmul
-  2 llvm.getelementptr
-  10 llvm.insertvalue
-  1 llvm.load
-  1 llvm.mlir.constant
-  1 llvm.mlir.poison
-  1 llvm.return
-  1 llvm.store
-llvm.func "kernels_double"
-  CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<void (i64, i64, i64, i64, i64, i64, i64, i64, i32, ptr, ptr, i64, i64, i64, ptr, ptr, i64, i64, i64)>
-  linkage = #llvm.linkage<internal>
-  visibility_ = 0 : i64
-  6 llvm.add
-  8 llvm.br
-  3 llvm.call
-  4 llvm.cond_br
-  6 llvm.extractvalue
-  1 llvm.getelementptr
-  4 llvm.icmp
-  5 llvm.insertvalue
-  1 llvm.inttoptr
-  6 llvm.mlir.constant
-  1 llvm.mlir.poison
-  1 llvm.mlir.zero
-  2 llvm.ptrtoint
-  1 llvm.return
-  1 llvm.sext
-  2 llvm.sub
-  2 llvm.udiv
-  3 llvm.urem
-llvm.func "double_block"
-  CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<void (i64, ptr, ptr)>
-  linkage = #llvm.linkage<internal>
-  visibility_ = 0 : i64
-  1 llvm.add
-  1 llvm.call
-  6 llvm.mlir.constant
-  1 llvm.return
