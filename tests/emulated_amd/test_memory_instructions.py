@@ -260,3 +260,22 @@ def test_shared_and_private_memory(chip: str, lanes: int) -> None:
     for name, (_, _, _, expected) in cases.items():
         found = run(snippets, name, chip, lanes, np.array([a, b]), np.zeros(4, np.uint32)).result
         np.testing.assert_array_equal(found, np.array(expected), err_msg=f"{name}, seed {seed}")
+
+
+@pytest.mark.parametrize("chip", ["gfx1151", "gfx1201"])
+def test_a_half_of_a_register_may_be_stored_while_the_other_is_loaded(chip: str) -> None:
+    random, seed = generator()
+    a, b = random.integers(0, 1 << 32, (2, THREADS), np.uint32)
+    loading = "ds_store_b32 $1, $3\nds_store_b32 $1, $3 offset:4\n{wait}\nds_load_u16_d16_hi $2, $1\n"
+    snippets = [
+        Snippet(
+            name, f"{loading}ds_store_{what} $1, $2 offset:4\n{{wait}}\nds_load_b32 $0, $1 offset:4\n{{wait}}", "lvv"
+        )
+        for name, what in (("other", "b16"), ("same", "b16_d16_hi"), ("whole", "b32"))
+    ]
+    given, memory = np.array([a, b]), np.zeros(4, np.uint32)
+    found = run(snippets, "other", chip, 32, given, memory).result[0]
+    np.testing.assert_array_equal(found & np.uint32(0xFFFF), a & np.uint32(0xFFFF), err_msg=f"seed {seed}")
+    for name in ("same", "whole"):
+        with pytest.raises(KernelFault, match="is read while a shared load of it is under way"):
+            run(snippets, name, chip, 32, given, memory)

@@ -7,7 +7,7 @@ every value at once; what is checked is whether the program had the right to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,19 +25,24 @@ COUNTERS = {
 
 LOADS = ("load", "shared", "scalar")
 
+Load = tuple[str, int | None]
+
+NONE: Mapping[int, int] = {}
+
 
 class Hazards:
     """Registers by their place in the operand space, those with something to check; most instructions touch none.
 
     unset: register → which of its lanes nothing has written [wave, lane], of scalars [wave, 1].
-    under_way: register → kind of memory → number that the load had in its wave's count [wave], 0 for none.
+    under_way: register → (kind of memory, the half that it sets or None) → number that the load had in its wave's count
+    [wave], 0 for none.
     """
 
     def __init__(self, waves: Waves, family: str, unset: Iterable[int]) -> None:
         self.waves, self.counter_of, n = waves, COUNTERS[family], waves.n
         scalar, vector = (np.broadcast_to(np.True_, (n, lanes)) for lanes in (1, waves.lanes))
         self.unset = {register: vector if register >= FIRST_VECTOR else scalar for register in unset}
-        self.under_way: dict[int, dict[str, np.ndarray]] = {}
+        self.under_way: dict[int, dict[Load, np.ndarray]] = {}
         self.issued = {name: np.zeros(n, np.int64) for name in set(self.counter_of.values())}
         self.done = {name: np.zeros(n, np.int64) for name in self.issued}
         self.scalars_done = np.zeros(n, np.int64)  # scalar loads up to this count of their counter
@@ -53,9 +58,9 @@ class Hazards:
         """
         unset, touched = self.unset.keys(), step.touched
         if not self.under_way.keys().isdisjoint(touched):  # loads of one kind come back in order
-            self._check_loads(step.reads, "read")
-            self._check_loads(step.writes, "overwritten")
-            self._check_loads(step.loaded, "loaded again", but=step.kind)
+            self._check_loads(step.reads, "read", step.halves)
+            self._check_loads(step.writes, "overwritten", {})
+            self._check_loads(step.loaded, "loaded again", step.halves, but=step.kind)
         if unset.isdisjoint(touched):
             return
         missing: dict[int, np.ndarray] = {}
@@ -113,10 +118,12 @@ class Hazards:
                 after[self.waves.at] |= lanes
                 self.unset[register] = after
 
-    def _check_loads(self, registers: Iterable[int], what: str, but: str = "") -> None:
+    def _check_loads(self, registers: Iterable[int], what: str, halves: Mapping[int, int], but: str = "") -> None:
         at = self.waves.at
         for register in self.under_way.keys() & registers:
-            for kind, numbers in [*self.under_way[register].items()]:
+            for (kind, half), numbers in [*self.under_way[register].items()]:
+                if half is not None and halves.get(register, half) != half:
+                    continue
                 counter = self.counter_of[kind]
                 done = self.scalars_done if kind == "scalar" else self.done[counter]
                 if kind != but and (late := numbers[at] > done[at]).any():
@@ -125,7 +132,7 @@ class Hazards:
                         f"no wait for {counter} covers it{self._where(late)}"
                     )
                 if kind != but and self.waves.all:  # it came for all waves
-                    del self.under_way[register][kind]
+                    del self.under_way[register][kind, half]
             if not self.under_way[register]:
                 del self.under_way[register]
 
@@ -136,15 +143,16 @@ class Hazards:
         lanes = "" if wrong.shape[1] == 1 else f", lane {int(np.flatnonzero(wrong[wave])[0])}"
         return f" (workgroup {self.waves.group[number]}, wave {self.waves.member[number]}{lanes})"
 
-    def issue(self, kind: str, registers: Iterable[int] = ()) -> None:
-        """Count a memory operation, and note the registers that it will set."""
+    def issue(self, kind: str, registers: Iterable[int] = (), halves: Mapping[int, int] = NONE) -> None:
+        """Count a memory operation, and note the registers that it will set, of some one half."""
         counter, at = self.counter_of[kind], self.waves.at
         self.issued[counter][at] += 1
         if kind == "scalar":
             self.last_scalar[at] = self.issued[counter][at]
         for register in registers:
             loads = self.under_way.setdefault(register, {})
-            loads.setdefault(kind, np.zeros(self.waves.n, np.int64))[at] = self.issued[counter][at]
+            of = kind, halves.get(register)
+            loads.setdefault(of, np.zeros(self.waves.n, np.int64))[at] = self.issued[counter][at]
 
     def shared_store(self) -> None:
         """Note that the operation counted last writes shared memory."""
@@ -162,8 +170,8 @@ class Hazards:
             if scalars:
                 self.scalars_done[at] = issued
             if self.waves.all:  # none of its loads is under way
-                others = [kind for kind in LOADS if self.counter_of[kind] != counter]
-                found = {r: {k: loads[k] for k in others if k in loads} for r, loads in self.under_way.items()}
+                others = {kind for kind in LOADS if self.counter_of[kind] != counter}
+                found = {r: {k: n for k, n in loads.items() if k[0] in others} for r, loads in self.under_way.items()}
                 self.under_way = {register: loads for register, loads in found.items() if loads}
             return
         reached = np.maximum(done, issued - left)

@@ -29,7 +29,8 @@ class Step:
     reads, writes: its registers, for the checks of `hazards`.  loaded: those that a load sets when it is done, of a
     kind of memory: load, shared or scalar.  touched: all of these.  every_lane: whether it writes lanes that are off,
     too.  results: the registers that hold its result's words, if it computes; feeds: for each of two words, what it is
-    computed from.  shared: the registers, in their order, whose words a store puts into shared memory.
+    computed from.  shared: the registers, in their order, whose words a store puts into shared memory.  halves: which
+    half of a register a load sets or a store takes, where that is all it does with it: 0 the lower, 1 the upper.
     """
 
     instruction: Instruction
@@ -44,6 +45,7 @@ class Step:
     results: list[int] = field(default_factory=list)
     feeds: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
     shared: tuple[int, ...] = ()
+    halves: dict[int, int] = field(default_factory=dict)
 
     def reading(self, place: int, count: int, picks: tuple[int, ...] = ()) -> None:
         """Note an operand.  picks: its word that each of the result's two words is computed from; without them its

@@ -46,14 +46,16 @@ def transfer(step: Step) -> None:
     where = _address(step, i, space, pair="OFFSET0" in done.inputs)
     seen = space in ("GLOBAL", "FLAT", "BUF") and (atomic or _seen_by_all(i))
 
+    if not atomic and i.family.startswith("rdna"):
+        step.halves = _halves(i, done.stores)
     if space == "DS" and done.stores and not atomic:
         step.shared = _stored(done.inputs, i, fields)
 
     def run(waves: Waves) -> None:
         hazards = waves.machine.hazards
-        hazards.issue(kind, step.loaded)
+        hazards.issue(kind, step.loaded, step.halves)
         if space == "FLAT":
-            hazards.issue("shared", step.loaded)
+            hazards.issue("shared", step.loaded, step.halves)
         if space == "DS" and done.stores:
             hazards.shared_store()
         on = np.ones((waves.count, 1), bool) if space == "SMEM" else waves.active
@@ -158,6 +160,14 @@ def _data(step: Step, part: str, i: Instruction, fields: dict[str, str], loading
     bits = 32 if part not in fields else min(64, max(32, i.operands[field][1]))
     place = i[field] + _word(part)
     return register(place, bits) if loading else source(step, place, bits)  # a load keeps what it does not set
+
+
+def _halves(i: Instruction, stores: bool) -> dict[int, int]:
+    """The half of a register that a load or store of at most 16 bits is of; CDNA's loads may clear the other one."""
+    upper = "D16_HI" in i.name
+    if not upper and not (i.name.endswith(("_B16", "_B8")) if stores else "D16" in i.name):
+        return {}
+    return {i[next(name for name in (STORED if stores else RESULTS) if name in i.fields)]: int(upper)}
 
 
 def _stored(inputs: Sequence[str], i: Instruction, fields: dict[str, str]) -> tuple[int, ...]:
