@@ -13,6 +13,8 @@ import gguf
 import numpy as np
 from recorded_folders import Folder, weights_of
 
+from lispgpt.base.dtypes import BLOCK_DTYPES
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
 
 ARCHITECTURES = {
@@ -41,12 +43,20 @@ def write_gguf(folder: Folder, path: Path, kind: str = "F32", tokenizer: Mapping
         block, _ = gguf.GGML_QUANT_SIZES[stored]
         if values.ndim < 2 or values.shape[-1] % block or "_norm" in name:
             stored = gguf.GGMLQuantizationType.F32
-        writer.add_tensor(name, gguf.quants.quantize(values, stored), raw_dtype=stored)
+        writer.add_tensor(name, _stored(values, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _stored(values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    """As the package has them, or as blocks that it does not make."""
+    name = kind.name.lower()
+    if name in BLOCK_DTYPES:
+        return in_blocks_of(values, name).view(np.uint8)
+    return gguf.quants.quantize(values, kind)
 
 
 def _add_settings(writer: gguf.GGUFWriter, config: dict[str, Any], architecture: str) -> None:

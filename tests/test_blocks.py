@@ -34,6 +34,11 @@ PROGRAM = """
 """
 
 
+FEW = [("q8_0", 96), ("q4_0", 96), ("q4_0", 192), ("int8", 384)]
+FEW += [(kind, 256 * n) for kind, n in (("q4_k", 1), ("q5_k", 1), ("q6_k", 3), ("iq4_xs", 1))]
+"""Types, and numbers of a row, of products that CPUs add up as whole numbers."""
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("blocks") / "products.lisp"
@@ -76,7 +81,7 @@ def test_entries_compute_with_what_blocks_stand_for(dtype: str, program: Path, t
 
 @pytest.mark.skipif(not {"avx2", "fma", "f16c"} <= host.cpu_features(), reason="code for x86-64-v3 does not run here")
 @pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3"])
-@pytest.mark.parametrize(("dtype", "inner"), [("q8_0", 96), ("q4_0", 96), ("q4_0", 192), ("q4_k", 256), ("int8", 384)])
+@pytest.mark.parametrize(("dtype", "inner"), FEW)
 def test_few_rows_are_numbers_of_16_bits(dtype: str, inner: int, target: str, tmp_path: Path, fresh_seed: int) -> None:
     """A row's error is below a 65,000th of the largest of 32 of its numbers, times the weights that it meets."""
     rng = np.random.default_rng(fresh_seed)
@@ -108,7 +113,7 @@ def test_quantised_numbers_are_near(dtype: str, fresh_seed: int) -> None:
     values[5] = np.abs(values[5])
     blocks = in_blocks_of(values, dtype)
     assert blocks.shape == find_dtype(dtype).items(values.shape) and blocks.dtype == find_dtype(dtype).numpy
-    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15, "int8": 127, "fp8": 28}[dtype]
+    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15, "q5_k": 31, "q6_k": 31, "iq4_xs": 9, "int8": 127, "fp8": 28}[dtype]
     largest = np.abs(values.reshape(7, -1, find_dtype(dtype).block)).max(-1).repeat(find_dtype(dtype).block, -1)
     error = np.abs(widened(blocks, dtype) - values)
     assert (error <= 1.05 * largest / steps + 1e-6).all()

@@ -10,13 +10,14 @@ import pytest
 from emulated_cuda.device import EmulatedCuda
 
 import lispgpt
+from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints import open as open_checkpoint
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.session import Session
 
-DTYPES = ("q8_0", "q4_0", "q4_k", "int8", "fp8")
+DTYPES = BLOCK_DTYPES
 COLUMNS = 24
 
 

@@ -13,8 +13,10 @@ from gguf_files import ARCHITECTURES, write_gguf
 from recorded_folders import Folder
 
 import lispgpt
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights, programs
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 
 pytestmark = pytest.mark.drawn
 
@@ -106,6 +108,25 @@ def test_blocks_are_kept_and_followed(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K", "IQ4_XS"])
+def test_blocks_of_256_stay_as_they_are(kind: str, tmp_path: Path) -> None:
+    folder = wide(FOLDERS["llama-3-f32"], 128)
+    opened = open_weights(write_gguf(folder, tmp_path / "model.gguf", kind))
+    kept = opened.config["weight-types"]
+    assert (
+        opened.notice == ""
+        and {"qkv-w", "up-w", "down-w", "head-w"} <= set(kept)
+        and set(kept.values()) == {kind.lower()}
+    )
+    plain = open_weights(folder.write(tmp_path / "folder"))
+    for name in ("up-w", "head-w"):
+        wanted = np.empty(plain.info(name).shape, np.float32)
+        plain.read_into(name, wanted, "f32")
+        found = np.empty(find_dtype(kind.lower()).items(wanted.shape), find_dtype(kind.lower()).numpy)
+        opened.read_into(name, found, kind.lower())
+        assert np.array_equal(found, in_blocks_of(wanted, kind.lower())), name
+
+
 def test_blocks_that_no_kernel_reads_become_others_and_that_is_said(tmp_path: Path) -> None:
     opened = open_weights(write_gguf(wide(FOLDERS["qwen2-f32"]), tmp_path / "model.gguf", "Q5_0"))
     assert opened.config["weight-types"]["up-w"] == "q8_0"
@@ -144,11 +165,11 @@ def test_a_file_for_another_program_names_the_right_one(tmp_path: Path) -> None:
         lispgpt.load(programs()["qwen2"], path)
 
 
-def wide(folder: Folder) -> Folder:
-    """The same model with rows of whole blocks of 32."""
-    sizes = {60: 96, 77: 160}
-    rows = {20: 32} | sizes
+def wide(folder: Folder, head: int = 16) -> Folder:
+    """The same model with six heads of so many numbers, 16 or 128, and rows of whole blocks of twice as many."""
+    sizes = {60: 6 * head, 77: 160 if head == 16 else 256}
+    rows = {20: 2 * head} | sizes
     tensors = {n: [rows.get(e, e) for e in shape] for n, shape in folder.tensors.items()}
     config = {k: sizes.get(v, v) if isinstance(v, int) else v for k, v in folder.config.items()}
-    config["head_dim"] = 16
+    config["head_dim"] = head
     return replace(folder, config=json.loads(json.dumps(config)), tensors=tensors)

@@ -105,7 +105,7 @@ MOST_DIMENSIONS = 32
 
 INTEGERS = ("i64", "i32", "i16", "i8", "u8", "i1")
 
-BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "int8", "fp8")
+BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "iq4_xs", "int8", "fp8")
 """What a model's weights may also be of: blocks that kernels read as they are."""
 
 OWN_BLOCKS = ("int8", "fp8")

@@ -90,10 +90,11 @@
         joint (arith.ori late (arith.shli (arith.shrui high (: 6 i32)) (: 4 i32)))]
     (real (select (< s 4) low joint))))
 
-(defn q4_k [blocks]
+; of blocks that start with two f16 and twelve bytes: [scales minima], of each two neighbouring parts, [rows blocks 4 2]
+(defn scales-and-minima [blocks]
   (let [[rows n size] (shape blocks)
         [scale lowest] [(half-at blocks 0) (half-at blocks 2)]
-        [sixes numbers] [(bytes-of blocks 4 12) (reshape (bytes-of blocks 16 128) [rows n 4 32])]
+        sixes (bytes-of blocks 4 12)
         six (fn [r b i] (byte (at sixes r b (cast i index))))
         scales (tensor [r rows b n s 8]
                  (let [i (cast s i32)
@@ -103,11 +104,80 @@
         minima (tensor [r rows b n s 8]
                  (let [i (cast s i32)
                        late (six r b (min 11 (+ i 4)))]
-                   (* (at lowest r b) (six-bits late (arith.shrui late (: 4 i32)) (six r b i) i))))
-        of-part (fn [x] (reshape x [rows n 4 2]))
-        [scales minima] [(of-part scales) (of-part minima)]]
+                   (* (at lowest r b) (six-bits late (arith.shrui late (: 4 i32)) (six r b i) i))))]
+    (map (fn [x] (reshape x [rows n 4 2])) [scales minima])))
+
+; `count` bits of a byte, from the place-th on
+(defn bits-of [byte place count]
+  (arith.andi (arith.shrui byte place) (: (- (pow 2 count) 1) i32)))
+
+(defn q4_k [blocks]
+  (let [[rows n size] (shape blocks)
+        [scales minima] (scales-and-minima blocks)
+        numbers (reshape (bytes-of blocks 16 128) [rows n 4 32])]
     (reshape
       (tensor [r rows b n j 4 upper 2 i 32]
         (let [four (arith.andi (arith.shrui (byte (at numbers r b j i)) (* 4 (cast upper i32))) (: 15 i32))]
           (- (* (real four) (at scales r b j upper)) (at minima r b j upper))))
+      [rows (* 256 n)])))
+
+; ---- Q5_K: as Q4_K, of numbers from 0 to 31; the fifth bit of the i-th number of the s-th part is the s-th one of the
+; i-th of 32 bytes
+
+(defn q5_k [blocks]
+  (let [[rows n size] (shape blocks)
+        [scales minima] (scales-and-minima blocks)
+        [fifths numbers] [(bytes-of blocks 16 32) (reshape (bytes-of blocks 48 128) [rows n 4 32])]]
+    (reshape
+      (tensor [r rows b n j 4 upper 2 i 32]
+        (let [half (cast upper i32)
+              low (bits-of (byte (at numbers r b j i)) (* 4 half) 4)
+              high (bits-of (byte (at fifths r b i)) (+ (* 2 (cast j i32)) half) 1)
+              number (arith.ori low (arith.shli high (: 4 i32)))]
+          (- (* (real number) (at scales r b j upper)) (at minima r b j upper))))
+      [rows (* 256 n)])))
+
+; ---- Q6_K: sixteen times 16 numbers from -32 to 31, each times a signed byte, and all times an f16 at the end.  Of each
+; 128, the lower four bits of the first 64 are the lower halves of 64 bytes, and of the others the upper ones; the upper
+; two bits of each 32 are two of each of 32 bytes
+
+(defn q6_k [blocks]
+  (let [[rows n size] (shape blocks)
+        part (fn [first sizes] (reshape (bytes-of blocks first (fold * 1 sizes)) (concat [rows n] sizes)))
+        [low high scales] [(part 0 [2 2 2 16]) (part 128 [2 2 16]) (part 192 [2 2 2 2])]
+        scale (half-at blocks 208)]
+    (reshape
+      (tensor [r rows b n j 2 upper 2 odd 2 s 2 i 16]
+        (let [half (cast upper i32)
+              four (bits-of (byte (at low r b j odd s i)) (* 4 half) 4)
+              two (bits-of (byte (at high r b j s i)) (+ (* 4 half) (* 2 (cast odd i32))) 2)
+              number (arith.subi (arith.ori four (arith.shli two (: 4 i32))) (: 32 i32))
+              own (arith.sitofp {:result f32} (at scales r b j upper odd s))]
+          (* (arith.sitofp {:result f32} number) (* own (at scale r b)))))
+      [rows (* 256 n)])))
+
+; ---- IQ4_XS: eight times 32 numbers of a table, each times six bits less 32, and all times an f16: of the eight, the
+; upper two bits are in two bytes, and the lower four in four.  Of every 16 bytes the lower halves are the first numbers'
+; places in the table, and the upper ones the others'
+
+; The table's numbers, each more by 128, as bytes of two words: eight from -127 to -10, and eight from 1 to 113.
+(defn iq4 [place]
+  (let [shift (* 8 (arith.extui {:result i64} (arith.andi place (: 7 i32))))
+        half (select (< place 8) (: 8532735038950545409 i64) (: -1019566456647873151 i64))
+        found (arith.trunci {:result i32} (arith.andi (arith.shrui half shift) (: 255 i64)))]
+    (arith.sitofp {:result f32} (arith.subi found (: 128 i32)))))
+
+(defn iq4_xs [blocks]
+  (let [[rows n size] (shape blocks)
+        [scale upper lower] [(half-at blocks 0) (bytes-of blocks 2 2) (bytes-of blocks 4 4)]
+        numbers (reshape (bytes-of blocks 8 128) [rows n 8 16])
+        scales (tensor [r rows b n s 8]
+                 (let [i (cast s i32)
+                       four (bits-of (byte (at lower r b (quot s 2))) (* 4 (arith.andi i (: 1 i32))) 4)
+                       two (bits-of (byte (at upper r b (quot s 4))) (* 2 (arith.andi i (: 3 i32))) 2)
+                       six (arith.subi (arith.ori four (arith.shli two (: 4 i32))) (: 32 i32))]
+                   (* (at scale r b) (arith.sitofp {:result f32} six))))]
+    (reshape
+      (tensor [r rows b n s 8 half 2 i 16]
+        (* (iq4 (bits-of (byte (at numbers r b s i)) (* 4 (cast half i32)) 4)) (at scales r b s)))
       [rows (* 256 n)])))

@@ -20,7 +20,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import strings
 from lispgpt.passes.decode_step.chain import Product
-from lispgpt.passes.kernels.block_weights import FORMATS
+from lispgpt.passes.kernels.block_formats import FORMATS
 from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.plan.packings import Place, Run, add_packing, pieces_of, runs_of
 from lispgpt.passes.targets import ptx
@@ -60,7 +60,7 @@ class PackedWeights:
 
     @property
     def scale_bytes(self) -> int:
-        return FORMATS[self.product.kind].first
+        return FORMATS[self.product.kind].bits[0].first
 
     @property
     def chunk(self) -> int:

@@ -261,6 +261,26 @@ class Gpu(Target):
         """Emit whether it is true in any lane of the subgroup, all of which ask."""
         raise NotImplementedError
 
+    def looked_up(self, table: Sequence[int], words: ir.Value) -> ir.Value:
+        """Emit the bytes of a table of 16 at the places that the bytes of a vector of i32 are."""
+        quarters = [b.constant(int.from_bytes(bytes(table[i : i + 4]), "little"), b.i32()) for i in range(0, 16, 4)]
+        return b.vector_of([self._looked_up(quarters, b.lane_of(words, i)) for i in range(b.width_of(words))])
+
+    def _looked_up(self, quarters: Sequence[ir.Value], word: ir.Value) -> ir.Value:
+        """Of each half of the table the byte at the lower three bits of a place, and by the fourth one of the two."""
+        places, upper = self._places(word)
+        lower, higher = (self._picked(quarters[i], quarters[i + 1], places) for i in (0, 2))
+        return self._picked(lower, higher, upper)
+
+    def _places(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Emit, as `_picked` takes them, the lower three bits of each of a word's bytes; and the number of the byte, or
+        four more than that where its fourth bit is set."""
+        raise NotImplementedError
+
+    def _picked(self, low: ir.Value, high: ir.Value, places: ir.Value) -> ir.Value:
+        """Emit the bytes at such places of two words, the low one's first."""
+        raise NotImplementedError
+
     def loads_started(self) -> None:
         """Emit what keeps loads ahead of it: else each may start when its number is wanted, and is waited for."""
 

@@ -80,6 +80,19 @@ class Cuda(Gpu):
         lanes = b.intrinsic("llvm.nvvm.vote.ballot.sync", [b.constant(-1, b.i32()), condition], b.i32())
         return b.less(b.constant(0, b.i32()), lanes)
 
+    def _places(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """As four bits each."""
+        pairs = b.binary("arith.ori", word, b.binary("arith.shrui", word, b.constant(4, word.type)))
+        both = self._picked(pairs, b.constant(0, b.i32()), b.constant(0x4420, b.i32()))
+        upper = b.binary(
+            "arith.shrui", b.binary("arith.andi", both, b.constant(0x8888, b.i32())), b.constant(1, b.i32())
+        )
+        own = b.binary("arith.andi", both, b.constant(0x7777, b.i32()))
+        return own, b.binary("arith.ori", upper, b.constant(0x3210, b.i32()))
+
+    def _picked(self, low: ir.Value, high: ir.Value, places: ir.Value) -> ir.Value:
+        return b.instruction("llvm.nvvm.prmt", [low, high, places], b.i32())
+
     def loads_started(self) -> None:
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
         create_op("llvm.fence", attributes={"ordering": ACQUIRE_RELEASE, "syncscope": "block"})

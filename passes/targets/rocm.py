@@ -49,6 +49,17 @@ class Rocm(Gpu):
         where = b.instruction("llvm.amdgcn.implicitarg.ptr", [], ir.Type.parse("!llvm.ptr<4>"))
         return b.emit("arith.index_cast", [b.emit("llvm.load", [where], [b.i32()])], [ir.IndexType.get()])
 
+    def _places(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """As a byte each."""
+        upper = b.binary(
+            "arith.shrui", b.binary("arith.andi", word, b.constant(0x08080808, b.i32())), b.constant(1, b.i32())
+        )
+        own = b.binary("arith.andi", word, b.constant(0x07070707, b.i32()))
+        return own, b.binary("arith.ori", upper, b.constant(0x03020100, b.i32()))
+
+    def _picked(self, low: ir.Value, high: ir.Value, places: ir.Value) -> ir.Value:
+        return b.instruction("llvm.amdgcn.perm", [high, low, places], b.i32())
+
     def attach_options(self) -> dict[str, Any]:
         return {"wave64": True} if self.subgroup == 64 else {"wave64": False, "features": "+wavefrontsize32"}
 

@@ -16,8 +16,8 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.tile.copies import WORD, PackedOperand
 
-SCALE, LONG_SCALE = 1.5, 10.0
-"""What a row's scale takes while it is on its way, and while it is unpacked; and one of q4_k's, in four words."""
+SCALES = {1: 1.5, 2: 6.0, 4: 10.0}
+"""What a row's scale takes while it is on its way, and while it is unpacked, by the words that it comes in."""
 
 BESIDE, AT_ONCE, SUM, LATER = 0.75, 1.5, 1.5, 80
 """The same of a word of the other operand, where one step of it follows another and where all of it comes at once; of a
@@ -61,5 +61,6 @@ def _weights(left: Operand, unit: MatrixUnit, share: int) -> tuple[float, int]:
         return lines * blocks * unit.run * b.item_bytes(left.tensor.type) / WORD, lines
     pieces, packed = len(unit.pieces()), BlockWeights(left.tensor, left.blocks)
     run = unit.run // WORD + (find_dtype(left.blocks).item_bytes % WORD != 0)  # which lies across words
-    scales = pieces * (LONG_SCALE if left.blocks == "q4_k" else SCALE) * share / gcd(share, packed.scaled)
-    return scales + lines * blocks * run, lines + pieces
+    each, own = gcd(share, packed.scaled), packed.format
+    scales = pieces * SCALES[own.scales.words] * share / each
+    return scales + lines * blocks * run * len(own.bits), lines + pieces

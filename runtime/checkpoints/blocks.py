@@ -10,8 +10,8 @@ import numpy as np
 from lispgpt.base.dtypes import OWN_BLOCKS, find_dtype
 from lispgpt.runtime.checkpoints.floats_of_8_bits import LARGEST, floats_of_8_bits, nearest_e4m3
 
-SUB, SIXES, FIFTEEN = 32, 63, 15
-"""Of Q4_K: numbers that share a scale and a minimum, the largest of those in six bits, and the largest number."""
+SUB, SIXES = 32, 63
+"""Of Q4_K, Q5_K and IQ4_XS: numbers that share a scale, and the largest of those in six bits."""
 
 
 def widened(blocks: np.ndarray, dtype: str) -> np.ndarray:
@@ -40,25 +40,90 @@ def in_blocks_of(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _q4_k(values: np.ndarray) -> np.ndarray:
-    """Each 32 numbers from their least (or 0, if that is less) to their largest in 16 steps; of a block's eight steps,
-    and of its minima, the largest is 63."""
-    kind = find_dtype("q4_k")
+    blocks, numbers = _from_least(values, "q4_k", 15)
+    _put_fours(blocks, numbers)
+    return blocks.reshape(len(values), -1)
+
+
+def _q5_k(values: np.ndarray) -> np.ndarray:
+    blocks, numbers = _from_least(values, "q5_k", 31)
+    _put_fours(blocks, numbers & 15)
+    places = np.arange(8, dtype=np.uint8)[:, None]
+    blocks["qh"] = np.bitwise_or.reduce(numbers >> 4 << places, axis=1)
+    return blocks.reshape(len(values), -1)
+
+
+def _put_fours(blocks: np.ndarray, fours: np.ndarray) -> None:
+    """Write numbers of four bits, [blocks 8 SUB]."""
+    pairs = fours.reshape(-1, 4, 2, SUB)
+    blocks["qs"] = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(len(blocks), -1)
+
+
+def _from_least(values: np.ndarray, dtype: str, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """(blocks without their numbers, these): each 32 from their least (or 0, if that is less) to their largest, which
+    is `most` steps away; of a block's eight steps, and of its minima, the largest is 63."""
+    kind = find_dtype(dtype)
     parts = values.reshape(-1, kind.block // SUB, SUB)
     least = np.minimum(parts.min(-1), 0)
-    step = (parts.max(-1) - least) / FIFTEEN
+    step = (parts.max(-1) - least) / most
     blocks = np.zeros(len(parts), kind.numpy)
     blocks["d"], blocks["dmin"] = step.max(-1) / SIXES, -least.min(-1) / SIXES
     scale, lowest = blocks["d"].astype(np.float32)[:, None], blocks["dmin"].astype(np.float32)[:, None]
     sc = _nearest(step, scale, SIXES)
     mn = _nearest(-least, lowest, SIXES)
-    fours = _nearest(parts + (mn * lowest)[..., None], (sc * scale)[..., None], FIFTEEN)
-    pairs = fours.reshape(-1, 4, 2, SUB)
-    blocks["qs"] = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(-1, kind.block // 2)
+    numbers = _nearest(parts + (mn * lowest)[..., None], (sc * scale)[..., None], most)
     packed = blocks["scales"]
     packed[:, :4] = sc[:, :4] | (sc[:, 4:] >> 4) << 6
     packed[:, 4:8] = mn[:, :4] | (mn[:, 4:] >> 4) << 6
-    packed[:, 8:] = (sc[:, 4:] & FIFTEEN) | (mn[:, 4:] & FIFTEEN) << 4
+    packed[:, 8:] = (sc[:, 4:] & 15) | (mn[:, 4:] & 15) << 4
+    return blocks, numbers
+
+
+def _q6_k(values: np.ndarray) -> np.ndarray:
+    """Each 16 numbers in steps of a 32nd of the farthest, which is -32; of a block's steps the largest is 127."""
+    kind = find_dtype("q6_k")
+    parts = values.reshape(-1, kind.block // 16, 16)
+    step = -_farthest(parts) / 32
+    blocks = np.zeros(len(parts), kind.numpy)
+    blocks["d"] = np.abs(step).max(-1) / 127
+    scale = blocks["d"].astype(np.float32)[:, None]
+    blocks["scales"] = np.clip(np.rint(_divided(step, scale)), -128, 127)
+    steps = blocks["scales"] * scale
+    numbers = np.clip(np.rint(_divided(parts, steps[..., None])), -32, 31).astype(np.int8) + 32
+    # [blocks half upper odd 32]
+    of_half = numbers.astype(np.uint8).reshape(-1, 2, 2, 2, 32)
+    low = of_half & 15
+    blocks["ql"] = (low[:, :, 0] | low[:, :, 1] << 4).reshape(len(blocks), -1)
+    places = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
+    blocks["qh"] = np.bitwise_or.reduce(of_half.reshape(-1, 2, 4, 32) >> 4 << places, axis=2).reshape(len(blocks), -1)
     return blocks.reshape(len(values), -1)
+
+
+def _iq4_xs(values: np.ndarray) -> np.ndarray:
+    """Each 32 numbers by the table's places nearest to them, the farthest of which is its first number; of a block's
+    scales the largest is -32 or 31."""
+    from gguf import quants
+
+    kind, table = find_dtype("iq4_xs"), np.array(quants.IQ4_NL.kvalues, np.float32)
+    parts = values.reshape(-1, kind.block // SUB, SUB)
+    step = _farthest(parts) / table[0]
+    blocks = np.zeros(len(parts), kind.numpy)
+    blocks["d"] = -_farthest(step) / 32
+    scale = blocks["d"].astype(np.float32)[:, None]
+    six = np.clip(np.rint(_divided(step, scale)), -32, 31)
+    between = (table[1:] + table[:-1]) / 2
+    places = np.searchsorted(between, _divided(parts, (six * scale)[..., None])).astype(np.uint8)
+    pairs, sixes = places.reshape(-1, 8, 2, 16), (six + 32).astype(np.uint16)
+    blocks["qs"] = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(len(blocks), -1)
+    blocks["scales_l"] = (sixes & 15)[:, ::2] | (sixes & 15)[:, 1::2] << 4
+    blocks["scales_h"] = np.bitwise_or.reduce(sixes >> 4 << np.arange(0, 16, 2, dtype=np.uint16), axis=1)
+    return blocks.reshape(len(values), -1)
+
+
+def _farthest(parts: np.ndarray) -> np.ndarray:
+    """Of the last dimension the number that is farthest from 0."""
+    least, most = parts.min(-1), parts.max(-1)
+    return np.where(-least > most, least, most)
 
 
 def _int8(values: np.ndarray) -> np.ndarray:
@@ -81,14 +146,18 @@ def _scaled(values: np.ndarray, dtype: str, most: float) -> tuple[np.ndarray, np
     parts = values.reshape(len(values), -1, kind.block)
     blocks = np.zeros(parts.shape[:2], kind.numpy)
     blocks["d"] = step = np.abs(parts).max(-1) / np.float32(most)
-    return blocks, np.divide(parts, step[..., None], out=np.zeros_like(parts), where=step[..., None] > 0)
+    return blocks, _divided(parts, step[..., None])
 
 
 def _nearest(values: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:
     """The whole numbers of steps, from 0 to the most, that are nearest to values; 0 where a step is nothing."""
-    found = np.divide(values, step, out=np.zeros_like(values), where=step > 0)
-    return np.clip(np.rint(found), 0, most).astype(np.uint8)
+    return np.clip(np.rint(_divided(values, step)), 0, most).astype(np.uint8)
 
 
-_OWN = {"q4_k": _q4_k, "int8": _int8, "fp8": _fp8}
+def _divided(values: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """0 where a step is nothing."""
+    return np.divide(values, step, out=np.zeros_like(values), where=step != 0)
+
+
+_OWN = {"q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_xs": _iq4_xs, "int8": _int8, "fp8": _fp8}
 """What the package does not make, or does not know."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_weights import PART, UNIT, BlockWeights
+from lispgpt.passes.kernels.block_formats import PART, Format
+from lispgpt.passes.kernels.block_weights import UNIT, BlockWeights
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
@@ -35,8 +36,7 @@ class Bytes:
 
     def __init__(self, weights: BlockWeights, rows: int, inner: int, width: int) -> None:
         self.width, self.lanes = width, width // 4
-        self.signed = weights.format.signed
-        self.least = -128 if self.signed else weights.format.least
+        self.format, self.least = weights.format, weights.format.least
         self.parts = [scratch([rows, inner], b.integer(8)) for _ in range(2)]
         self.start = scratch([rows, inner // width, self.lanes], b.i32()) if self.least else None
 
@@ -56,7 +56,9 @@ class Bytes:
 
     def weights(self, numbers: ir.Value) -> ir.Value:
         """A vector of a format's numbers as `sums` wants them."""
-        return b.binary("arith.xori", numbers, _all(-128, self.width, 8)) if self.signed else numbers
+        if self.format.values:
+            return looked_up(self.format, numbers)
+        return b.binary("arith.xori", numbers, _all(-128, self.width, 8)) if self.format.signed else numbers
 
     def sums(self, weights: ir.Value, row: Index, number: Index) -> ir.Value:
         """Sums of products with a vector of a row, in lanes of 32 bits."""
@@ -80,7 +82,7 @@ class Words:
 
     def __init__(self, weights: BlockWeights, rows: int, inner: int) -> None:
         self.width, self.lanes = PART, PART // 4
-        self.least = weights.format.least
+        self.format = weights.format
         self.memory = scratch([rows, inner], b.integer(16))
 
     def put(self, row: Index, at: Index, numbers: ir.Value) -> None:
@@ -90,7 +92,8 @@ class Words:
         """Words have signs: there is nothing to correct."""
 
     def weights(self, numbers: ir.Value) -> ir.Value:
-        return b.binary("arith.addi", numbers, _all(self.least, self.width, 8)) if self.least else numbers
+        numbers, least = looked_up(self.format, numbers), 0 if self.format.signed else self.format.least
+        return b.binary("arith.addi", numbers, _all(least, self.width, 8)) if least else numbers
 
     def sums(self, weights: ir.Value, row: Index, number: Index) -> ir.Value:
         halves = []
@@ -99,6 +102,8 @@ class Words:
             half = b.emit("arith.extsi", [half], [_vector(UNIT, 16)])
             own = b.load(self.memory, [row, b.add(b.mul(number, self.width), start)], UNIT, aligned=False)
             halves.append(b.instruction("llvm.x86.avx2.pmadd.wd", [half, own], _vector(self.lanes, 32)))
+        if self.format.scales.part == UNIT:  # a lane's numbers share a scale
+            halves = [b.shuffled(halves[0], halves[1], range(first, 2 * self.lanes, 2)) for first in range(2)]
         return b.binary("arith.addi", *halves)
 
 
@@ -112,7 +117,7 @@ class ByteTiles:
         self.unit = Bytes(weights, rows, inner, width) if target.vnni else Words(weights, rows, inner)
         self.step = weights.at_once(inner, width)
         self.scale = scratch([rows, inner // width, self.unit.lanes])
-        self.total = scratch([rows, inner // PART]) if weights.kind == "q4_k" else None
+        self.total = scratch([rows, inner // PART]) if weights.has_least else None
 
     @staticmethod
     def can_multiply(product: Product, target: Cpu) -> bool:
@@ -205,6 +210,15 @@ class ByteTiles:
         for row, totals in enumerate(rows if minima is not None else ()):
             own = b.load(self.total, [row, b.mul(number, self.step // PART)], b.width_of(minima), aligned=False)
             totals[apart] = b.fma(own, minima, totals[apart])
+
+
+def looked_up(form: Format, numbers: ir.Value) -> ir.Value:
+    """A vector of bytes as a format's table has them; as they are where it has none."""
+    if not form.values:
+        return numbers
+    table = b.vector_of([b.constant(value, b.integer(8)) for value in 2 * form.values])
+    parts = [b.shuffled(numbers, numbers, range(i, i + PART)) for i in range(0, b.width_of(numbers), PART)]
+    return b.joined([b.instruction("llvm.x86.avx2.pshuf.b", [table, part], table.type) for part in parts])
 
 
 def _vector(width: int, bits: int) -> ir.Type:

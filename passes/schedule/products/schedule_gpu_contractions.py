@@ -179,7 +179,10 @@ class _RowProduct:
         starts = range(r * self.chunks * each, (r + 1) * self.chunks * each, each)
         if self.blocks is None:
             return [b.extend(weights[start]) for start in starts]
-        return [self.blocks.widened(weights[s : s + each], p.start) for s, p in zip(starts, self.pieces, strict=True)]
+        return [
+            self.blocks.widened(weights[s : s + each], p.start, self.target)
+            for s, p in zip(starts, self.pieces, strict=True)
+        ]
 
     def _clamped(self, row: Index) -> Index:
         if not self.loops and self.outer % (self.groups * self.unroll) == 0:

@@ -109,7 +109,7 @@ class WidenedCopies(TileCopies):
         start = self.ring.right_at(slot)
         for number, (column, k) in enumerate(self._runs(thread)):
             _, place = self._place(at, column, k, step)
-            numbers = weights.widened(held[2 * number : 2 * number + 2], place)
+            numbers = weights.widened(held[2 * number : 2 * number + 2], place, self.target)
             whole = (number + 1) * self._together <= outer
             b.if_live(None if whole else b.less(column, outer), partial(self._store_run, numbers, start, column, k))
         unit.publish()

@@ -202,24 +202,31 @@ class PackedRuns(Packed):
         return of_member(replace(self, source=source), rows, self.tile.shape[-1], row_part, part_of_k, lanes)
 
 
-Group = tuple[list[list[list[ir.Value]]], list[list[tuple[ir.Value, ir.Value | None]]]]
-"""Of numbers that share scales: for each block of k, each tile along A and each of a lane's rows there a run; and for
-each tile the scale, and what is taken away, of each piece of results."""
+Group = tuple[int, list[list[list[ir.Value]]], list[list[tuple[ir.Value, ir.Value | None]]]]
+"""Of numbers that share scales: the first block of k; for each block, each tile along A and each of a lane's rows there
+a run; and for each tile the scale, and what is taken away, of each piece of results."""
 
 
 def of_member(
     weights: Packed, rows: int, share: int, row_part: Index, part_of_k: Index, lanes: Lanes
 ) -> Iterator[Group]:
-    """Each of a member's groups, along its share of k and in its rows."""
+    """Each of a member's groups, along its share of k and in its rows.  Of fewer numbers than a block of k has, all
+    other runs of this are zeros."""
     unit = lanes.unit
     each = gcd(share, weights.blocks.scaled)
+    scaled = each // unit.run  # runs
     starts = [b.add(b.mul(row_part, rows), m * unit.rows) for m in range(rows // unit.rows)]
     for start in range(0, share, each):
         begin = b.add(b.mul(part_of_k, share), start)
         runs = []
-        for block in range(each // unit.block):
-            k = b.add(b.add(begin, block * unit.block), b.mul(lanes.group, unit.run))
+        for block in range(-(-each // unit.block)):
+            first = b.mul(b.div(begin, unit.block), unit.block) if each < unit.block else begin
+            k = b.add(b.add(first, block * unit.block), b.mul(lanes.group, unit.run))
             at = [[b.add(b.add(m, lanes.row), r) for r in unit.left_rows] for m in starts]
-            runs.append([[weights.run(row, k, unit.run) for row in of_tile] for of_tile in at])
+            of_block = [[weights.run(row, k, unit.run) for row in of_tile] for of_tile in at]
+            if each < unit.block:
+                own = b.equal(b.div(lanes.group, scaled), start % unit.block // each)
+                of_block = [[b.masked(own, run) for run in of_tile] for of_tile in of_block]
+            runs.append(of_block)
         places = [[b.add(b.add(m, lanes.result_row), piece.row) for piece in unit.pieces()] for m in starts]
-        yield runs, [[weights.scale(row, begin) for row in of_tile] for of_tile in places]
+        yield start // unit.block, runs, [[weights.scale(row, begin) for row in of_tile] for of_tile in places]

@@ -9,7 +9,9 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_formats import elements
 from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import WORD
 from lispgpt.passes.tile.lower.memory import Slot
 
@@ -18,15 +20,11 @@ class Packed:
     """Where rows of blocks lie, from some row and some byte of it on."""
 
     blocks: BlockWeights
+    target: Gpu
 
     def load(self, row: Index, byte: Index, width: int) -> ir.Value:
         """Bytes of a row, aligned to as many as there are, up to WORD."""
         raise NotImplementedError
-
-    @property
-    def has_least(self) -> bool:
-        """Whether blocks have a number that is taken from all others."""
-        return self.blocks.kind == "q4_k"
 
     def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value:
         """Bytes of a block, by its row, its number in that, and theirs."""
@@ -38,9 +36,11 @@ class Packed:
         size = find_dtype(self.blocks.kind).item_bytes
         if size % WORD == 0:
             return self.blocks.bytes_at(self, row, k, count)
-        return self._shifted(row, b.add(b.mul(b.div(k, self.blocks.block), size), self.blocks.byte_of(k)), count)
+        start = b.mul(b.div(k, self.blocks.block), size)
+        found = [self._shifted(row, b.add(start, byte), count) for byte in self.blocks.bytes_of(k)]
+        return elements([word for words in found for word in words])
 
-    def _shifted(self, row: Index, at: Index, count: int) -> ir.Value:
+    def _shifted(self, row: Index, at: Index, count: int) -> list[ir.Value]:
         """Bytes from an even one on: of aligned words, neighbours of which are shifted together."""
         low = b.mul(b.div(at, WORD), WORD)
         places = [*(b.add(low, i) for i in range(0, count, WORD)), b.mul(b.div(b.add(at, count - 2), WORD), WORD)]
@@ -48,14 +48,12 @@ class Packed:
         loaded = [self.load(row, place, WORD) for place in places]
         words = [b.lane_of(b.emit("vector.bitcast", [v], [word]), 0) for v in loaded]
         bits = b.emit("arith.index_cast", [b.as_value(b.mul(b.mod(at, WORD), 8))], [b.i32()])
-        found = [b.emit("llvm.intr.fshr", [words[i + 1], words[i], bits], [b.i32()]) for i in range(count // WORD)]
-        wide = ir.VectorType.get([len(found)], b.i32())
-        return b.emit("vector.from_elements", found, [wide])
+        return [b.emit("llvm.intr.fshr", [words[i + 1], words[i], bits], [b.i32()]) for i in range(count // WORD)]
 
     def run(self, row: Index, k: Index, count: int) -> ir.Value:
         """`count` neighbours along k of a row without their scale, in BF16, which has all of them: the upper halves of
         what they are in F32."""
-        whole = self.blocks.whole(self._words(row, k, count), k)
+        whole = self.blocks.whole(self._words(row, k, count), k, self.target)
         halves = b.emit("vector.bitcast", [whole], [ir.VectorType.get([2 * count], b.integer(16))])
         upper = b.shuffled(halves, halves, range(1, 2 * count, 2))
         return b.emit("vector.bitcast", [upper], [b.with_width(ir.BF16Type.get(), count)])
@@ -70,6 +68,7 @@ class PackedSlot(Packed):
     """slot: one of a shared tile of blocks."""
 
     slot: Slot
+    target: Gpu
 
     @property
     def blocks(self) -> BlockWeights:  # type: ignore[override]

@@ -123,7 +123,9 @@ class SubgroupSums(Sums):
         if isinstance(a, PackedRuns):
             return replace(self, values=ScaledSums(self, a.groups(), right.parts, run_of).values())
         if isinstance(a, Slot) and a.tile.blocks:
-            groups = of_member(PackedSlot(a), rows // self.tile.teams[0], share, row_part, part_of_k, lanes)
+            groups = of_member(
+                PackedSlot(a, self.target), rows // self.tile.teams[0], share, row_part, part_of_k, lanes
+            )
             return replace(self, values=ScaledSums(self, groups, right.parts, run_of).values())
 
         def rows_of(part: int, m: int, block: int) -> list[ir.Value]:
@@ -194,10 +196,9 @@ class ScaledSums:
 
     def values(self) -> list[ir.Value]:
         m_tiles, n_tiles = self.sums.tiles
-        totals, block = [flat(total) for total in self.sums.values], 0
-        for runs, scales in self.groups:
+        totals = [flat(total) for total in self.sums.values]
+        for block, runs, scales in self.groups:
             found, whole = self._products(runs, block, any(least for _, least in scales[0]))
-            block += len(runs)
             for m in range(m_tiles):
                 scale, least = self._of_lane(scales[m])
                 for n in range(n_tiles):
