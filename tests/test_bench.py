@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import seeded
@@ -16,8 +17,9 @@ from test_cli import Call, assert_one_error, call, made
 
 from lispgpt.base.errors import UserError
 from lispgpt.bench import peers
-from lispgpt.bench.measures import Measure
+from lispgpt.bench.measures import Bench, Measure
 from lispgpt.bench.published import page
+from lispgpt.cli.bench import measures_of
 
 __all__ = ["call", "made"]
 
@@ -66,6 +68,29 @@ def test_a_page_says_what_another_needs_to_measure_it_again(tmp_path: Path, call
     for measure in found["measures"]:
         row = next(line for line in text.splitlines() if line.startswith(f"| {measure['what']} |"))
         assert f"| {measure['seconds'] * 1e6:.1f} |" in row and f"| {measure['rate']:.1f} |" in row
+
+
+def test_no_two_lines_are_of_one_measure() -> None:
+    """Positions and prompts that the context cuts to one are measured once."""
+
+    class Made(Bench):
+        def __init__(self) -> None:
+            self.generator = SimpleNamespace(context=64)  # type: ignore[assignment]
+
+        def decode(self, position: int, batch: int = 1) -> Measure:
+            return Measure(f"decode of {batch} at {position}", 1, "", 1, None, {})
+
+        def ragged(self, batch: int) -> Measure:
+            return Measure(f"ragged {batch}", 1, "", 1, None, {})
+
+        def prompt(self, count: int) -> Measure:
+            return Measure(f"prompt of {count}", 1, "", 1, None, {})
+
+    asked = {"at": (64, 512, 8), "batches": (2, 2), "prompts": (16, 600, 700), "lookup": None}
+    assert [measure.what for measure in measures_of(Made(), asked)] == [
+        *("decode of 1 at 39", "decode of 1 at 8", "decode of 2 at 39", "decode of 2 at 8"),
+        *("ragged 2", "prompt of 16", "prompt of 64"),
+    ]
 
 
 def test_a_page_has_a_column_for_each_peer() -> None:

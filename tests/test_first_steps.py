@@ -23,6 +23,9 @@ from lispgpt.cli import check
 from lispgpt.cli.main import main
 from lispgpt.cli.run import run
 from lispgpt.cli.sections import SECTIONS
+from lispgpt.compiler.compiled import declared
+from lispgpt.compiler.driver import Observer, emit
+from lispgpt.compiler.request import Request
 from lispgpt.passes.targets import find_target
 from lispgpt.runtime.data.shards import write_shard
 from lispgpt.runtime.devices import cuda, driver, emulated
@@ -155,6 +158,29 @@ def test_training_says_what_it_takes_in_place_of_the_programs_own(
     told = capfd.readouterr().err
     assert ended.value.code == 1 and "context is 40, by --length 40, and not the program's 16\n" in told
     assert re.search(r"vocab is \d+, by the tokenizer, and not the program's 60\n", told)
+
+
+def test_a_norm_of_zeros_is_told_to_who_trains_and_no_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "own.lisp"
+    program.write_text(OWN)
+    assert declared(Request(program, "cpu"), trial=True).generates
+    assert "begins as zeros" not in capfd.readouterr().err
+    emit(Request(program, "cpu", sizes=({"batch": 1, "length": 2},), entries=("train",)), "mlir", Observer())
+    assert capfd.readouterr().err.count("begins as zeros") == 2
+
+
+@pytest.mark.parametrize("more", [[], ["--vocab-size", "300"], ["--tokenizer", "none.json"], ["--preset", "gpt2-124m"]])
+def test_what_trains_nothing_is_told_before_anything_else(
+    more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program, text = tmp_path / "own.lisp", tmp_path / "text.txt"
+    program.write_text(OWN.replace("(training logits)", ""))
+    text.write_text("a few words")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(program), "--data", str(text), "--run", str(tmp_path / "run"), *more])
+    told = capfd.readouterr().err
+    assert ended.value.code == 1 and told.count("error") == 1
+    assert "own.lisp cannot be trained: add (require training) and (training logits), which make the entry" in told
 
 
 def test_a_package_of_an_extra_is_named_by_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from recorded_folders import Folder
 
 import lispgpt
 from lispgpt.base.errors import UserError
+from lispgpt.cli.main import main
 from lispgpt.compiler.folders import programs
 from lispgpt.language.model.folders import ACTIVATIONS
 from lispgpt.runtime import checkpoints
@@ -146,6 +147,16 @@ def test_what_runs_by_itself_no_more_than_this_is_said(tmp_path: Path) -> None:
         checkpoints.open(tmp_path / "a.lgpt")
 
 
+def test_all_kinds_are_listed_beside_their_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["examples", "--kinds"])
+    told, listed = capsys.readouterr().out, programs()
+    assert ended.value.code in (0, None) and len(listed) >= 66
+    lines = {line.split()[0]: line for line in told.splitlines() if ".lisp " in line}
+    assert all(name in lines[path.name].replace(",", " ").split() for name, path in listed.items())
+    assert all(len(line) <= 120 for line in told.splitlines())
+
+
 def test_a_program_for_another_model_names_the_right_one(tmp_path: Path, examples: Path) -> None:
     path = FOLDERS["qwen3-f32"].write(tmp_path / "model")
     with pytest.raises(UserError, match=r"'qwen3', and .*qwen2\.lisp is for qwen2; qwen3\.lisp is the program for it"):
@@ -155,7 +166,12 @@ def test_a_program_for_another_model_names_the_right_one(tmp_path: Path, example
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "zamba2"}, "no program is known for model_type 'zamba2'; there are programs for .*qwen3"),
+        (
+            {"model_type": "zamba2"},
+            r"no program is known for model_type 'zamba2'; there are programs for \d+ kinds, of which .*(mamba2|bamba)"
+            r".* called most like it \(lispgpt examples --kinds lists them\)$",
+        ),
+        ({"model_type": "!"}, r"there are programs for \d+ kinds \(lispgpt examples --kinds lists them\)$"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu', and the program is for 'silu' alone"),
         ({"hidden_size": None}, "lacks hidden_size, by which the program sets width"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps is NaN, and should be a number above 0 and below 1"),

@@ -21,6 +21,9 @@ import pytest
 import recorded_folders
 from gguf_files import write_gguf
 
+from lispgpt import __version__
+from lispgpt.base.commit import commit
+
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = (
     ".py",
@@ -190,6 +193,34 @@ def test_distributions_are_the_same_to_the_byte(distributions: tuple[Path, Path]
         assert one.name == other.name and one.read_bytes() == other.read_bytes()
 
 
+def test_the_commit_is_said_by_a_checkout_and_what_is_made_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout's by git; and of what is built there by a file, which the checkout does not keep."""
+    checkout, unpacked = tmp_path / "checkout", tmp_path / "unpacked"
+    for folder in (checkout, unpacked):
+        (folder / "lispgpt").mkdir(parents=True)
+        (folder / "lispgpt" / "a.py").write_text("")
+    package = checkout / "lispgpt"
+    assert commit(package) is None
+    for words in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -q -m first"):
+        checked(["git", "-C", checkout, *words.split()])
+    made = checked(["git", "-C", checkout, "rev-parse", "HEAD"])[:12]
+    assert commit(package) == made
+    stamp, backing = Path("lispgpt", "commit.txt"), backend()
+    monkeypatch.chdir(checkout)
+    with backing._stamped():
+        assert stamp.read_text() == f"{made}\n"
+        shutil.copy(stamp, unpacked / stamp)
+    assert not stamp.exists() and commit(unpacked / "lispgpt") == made
+    monkeypatch.chdir(unpacked)
+    with backing._stamped():
+        assert stamp.read_text() == f"{made}\n"
+    assert stamp.exists()
+    (package / "a.py").write_text("changed")
+    assert commit(package) == f"{made} and changes"
+
+
 def test_a_folder_of_the_same_name_does_not_hide_an_editable_install(
     distributions: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -209,7 +240,7 @@ def test_a_folder_of_the_same_name_does_not_hide_an_editable_install(
 
 
 def test_what_is_installed_runs_folders_files_artifacts_and_training(installed: Installed) -> None:
-    assert installed.lispgpt("--version").startswith("lispgpt, version")
+    assert installed.lispgpt("--version").startswith(f"lispgpt, version {__version__}")
     use(installed)
     _runs_without_what_only_compilers_need(installed)
 

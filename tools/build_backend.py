@@ -2,7 +2,7 @@
 
 Both are the same to the byte for the same files: their times are SOURCE_DATE_EPOCH's, or of 1980 where that is not set,
 and names are sorted.  The sdist keeps the links `lispgpt/passes`, `runtime` and `examples`, which setuptools would
-follow, and has the tests.
+follow, and has the tests.  Of a checkout both have the commit, in lispgpt/commit.txt, which `lispgpt --version` says.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import gzip
 import io
 import os
 import shutil
+import subprocess
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,7 @@ __all__ = [
 EARLIEST = 315532800
 """1980-01-01, before which zip files know no time."""
 IGNORES = Path(".gitignore")
+STAMP = Path("lispgpt", "commit.txt")
 ALWAYS_IGNORED = [".git"]
 os.umask(0o022)  # a wheel has its files' modes, whoever builds it
 
@@ -48,7 +52,8 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     """Make the wheel with setuptools; its file's name."""
     shutil.rmtree(Path("build", "lib"), ignore_errors=True)  # an earlier wheel's files would be in this one
     os.environ.setdefault("SOURCE_DATE_EPOCH", str(EARLIEST))
-    made: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    with _stamped():
+        made: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
     return made
 
 
@@ -74,6 +79,8 @@ def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
         for path in project_files(Path()):
             _add(archive, f"{name}/{path.as_posix()}", path)
         _add(archive, f"{name}/PKG-INFO", metadata)
+        if commit := _commit():
+            _add(archive, f"{name}/{STAMP.as_posix()}", f"{commit}\n".encode())
     made = Path(sdist_directory) / f"{name}.tar.gz"
     made.write_bytes(gzip.compress(packed.getvalue(), mtime=_time()))
     return made.name
@@ -90,6 +97,35 @@ def project_files(root: Path) -> list[Path]:
         folders[:] = [name for name in folders if name in kept and name not in links]
         found += [Path(folder, name).relative_to(root) for name in [*files, *links] if name in kept]
     return sorted(path for path in found if path != Path("PKG-INFO"))
+
+
+def _commit() -> str:
+    """Of this folder: a checkout's, or what an sdist says; empty where nobody knows."""
+    if Path(".git").exists():
+        try:
+            return _git("rev-parse", "--short=12", "HEAD") + (
+                " and changes" if _git("status", "--porcelain", "-uno") else ""
+            )
+        except (OSError, subprocess.SubprocessError):
+            return ""
+    return STAMP.read_text(encoding="utf-8").strip() if STAMP.exists() else ""
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@contextmanager
+def _stamped() -> Iterator[None]:
+    """Have the commit in the package while its files are packed."""
+    commit, there = _commit(), STAMP.exists()
+    if commit:
+        STAMP.write_text(f"{commit}\n", encoding="utf-8")
+    try:
+        yield
+    finally:
+        if commit and not there:
+            STAMP.unlink()
 
 
 def _time() -> int:

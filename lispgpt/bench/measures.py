@@ -70,12 +70,16 @@ class Bench:
             times = [_seconds(lambda: list(pool.map(np.add.reduce, parts))) for _ in range(READ_ROUNDS)]
         return Rates("memory as all threads read it here", READ_BYTES / min(times), float("inf"), float("inf"))
 
+    def within(self, position: int) -> int:
+        """The position of a step that so many of the context can follow: an earlier one where it is too late."""
+        if self.generator.context <= STEPS:
+            raise UserError(f"the context is {self.generator.context}, and {STEPS} steps are measured")
+        return min(position, self.generator.context - STEPS - 1)
+
     def decode(self, position: int, batch: int = 1) -> Measure:
         """A step of so many sequences at a position, among others that follow it."""
         entry = self.model.entry(GREEDY, "batches", batch=batch, positions=1)
-        position = min(position, self.generator.context - STEPS - 1)
-        if position < 0:
-            raise UserError(f"the context is {self.generator.context}, and {STEPS} steps are measured")
+        position = self.within(position)
         tokens = self.random.integers(0, self.generator.vocab, batch)
         self.session.holder = None
         self.session.put(entry, step_inputs(entry, [Row(int(token), position, {}) for token in tokens]))

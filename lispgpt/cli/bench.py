@@ -107,7 +107,7 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
         others = _peers(options, source, model)
         measures: list[Measure] = []
         try:
-            for measure in _measures(made, options):
+            for measure in measures_of(made, options):
                 measures.append(measure)
                 for peer in others:
                     peer.measure(measure, options["rounds"])
@@ -156,14 +156,16 @@ def _random_gpt2(folder: Path) -> Path:
     return path
 
 
-def _measures(made: Bench, options: dict[str, Any]) -> Iterator[Measure]:
-    for position in options["at"]:
+def measures_of(made: Bench, options: dict[str, Any]) -> Iterator[Measure]:
+    """What is asked for, each once: late positions and long prompts are those that the context has room for."""
+    positions = dict.fromkeys(made.within(position) for position in options["at"])
+    for position in positions:
         yield made.decode(position)
-    for batch in options["batches"]:
-        for position in options["at"]:
+    for batch in dict.fromkeys(options["batches"]):
+        for position in positions:
             yield made.decode(position, batch)
         yield made.ragged(batch)
-    for count in options["prompts"]:
+    for count in dict.fromkeys(min(count, made.generator.context) for count in options["prompts"]):
         yield made.prompt(count)
     if options["lookup"]:
         yield from made.lookup(options["lookup"])

@@ -138,6 +138,7 @@ SAID, ENTRY = (
 )
 OWN = {
     "lispgpt checkpoint convert --merge": f"{AUSTEN} merged --merge adapter",
+    "lispgpt examples --kinds": "--kinds",
     "lispgpt run --prompt-file": f"{AUSTEN} --prompt-file examples/texts/harbour.txt --max-new-tokens 4",
     "lispgpt run --prompts": f"{AUSTEN} --prompts examples/prompts.jsonl --max-new-tokens 4",
     "lispgpt run --prompt-tokens": f"{AUSTEN} --prompt-tokens 3,5 --max-new-tokens 4",

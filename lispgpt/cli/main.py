@@ -21,6 +21,7 @@ from click.shell_completion import CompletionItem  # noqa: E402
 from lispgpt import __version__  # noqa: E402
 from lispgpt.base.asked import ending_in_order  # noqa: E402
 from lispgpt.base.bugs import summary, write_report  # noqa: E402
+from lispgpt.base.commit import commit  # noqa: E402
 from lispgpt.base.errors import UserError, visible  # noqa: E402
 from lispgpt.base.machine import complaint  # noqa: E402
 from lispgpt.cli.groups import Group  # noqa: E402
@@ -85,13 +86,21 @@ class _Commands(Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
 
+def _tell_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    """The version, and the commit where it is known."""
+    if asked:
+        found = commit()
+        click.echo(f"lispgpt, version {__version__}{f', commit {found}' if found else ''}")
+        ctx.exit()
+
+
 @click.command(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done; 1 the program, a file or its data is wrong; 2 the command line is wrong; 3 a bug in "
     "lispgpt; 130 interrupted.",
 )
-@click.version_option(__version__)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help="Say which.")
 @click.pass_context
 def main_group(ctx: click.Context) -> None:
     """Compile and run language models written in a small Lisp."""

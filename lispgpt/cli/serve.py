@@ -30,7 +30,13 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--api-key", help="What clients have to show (default: LISPGPT_API_KEY, or nothing).")
-@click.option("--places", type=click.IntRange(1, 1024), default=8, show_default=True, help="Texts that run at once.")
+@click.option(
+    "--places",
+    type=click.IntRange(1, 1024),
+    default=8,
+    show_default=True,
+    help="Texts that run at once, each in a place of the batch.",
+)
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Texts that may wait.")
 @click.option("--loaded", type=click.IntRange(1), default=4, show_default=True, help="Models in memory at once.")
 @click.option("--timeout", type=click.FloatRange(0.1), default=600.0, show_default=True, help="Seconds of a request.")

@@ -14,6 +14,7 @@ from lispgpt.base.source import Source
 from lispgpt.compiler.request import Request
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Builtin
+from lispgpt.language.model.norms import TrainingWarning
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
 from lispgpt.passes.targets import find_target
@@ -27,7 +28,8 @@ def read_source(path: Path) -> Source:
 def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator] = Evaluator) -> Program:
     """The program's MLIR for every shape, in the active context; warnings go to standard error.
 
-    trial: see `Wanted`.  kind: of evaluator, where somebody watches."""
+    trial: see `Wanted`; what matters to training alone is not warned of then.  kind: of evaluator, where somebody
+    watches."""
     program = evaluate(
         read_source(request.program),
         overrides=dict(request.overrides),
@@ -43,7 +45,8 @@ def evaluate_request(request: Request, trial: bool = False, kind: type[Evaluator
         more=request.more,
     )
     for warning in program.warnings:
-        print(warning.render("warning"), file=sys.stderr)
+        if not (trial and isinstance(warning, TrainingWarning)):
+            print(warning.render("warning"), file=sys.stderr)
     return program
 
 

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,11 @@ def program_for(model: str | Path) -> Path:
     """The program that comes with the package for a folder or GGUF file; UserError where there is none."""
     kind = Kind.of(model)
     if kind.name not in kind.known:
-        known = ", ".join(sorted(kind.known))
+        near = get_close_matches(kind.name, kind.known, n=4, cutoff=0.5)
+        said = f", of which {', '.join(near)} {'are' if len(near) > 1 else 'is'} called most like it" if near else ""
         raise UserError(
-            f"{model}: no program is known for {kind.said_as} {kind.name!r}; there are programs for {known}"
+            f"{model}: no program is known for {kind.said_as} {kind.name!r}; there are programs for "
+            f"{len(kind.known)} kinds{said} (lispgpt examples --kinds lists them)"
         )
     return kind.known[kind.name]
 

@@ -103,6 +103,9 @@ def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[
         return
     if model is not None:
         given = replace(given, program=write_program(folder.path, model, given.lora), checkpoint=model)
+    first = Request(given.program, "cpu", given.settings, _known_sizes(given))
+    own = declared(first)
+    _check_entries(own, given, options)
     shards, texts = sort_paths([*given.data])
     more_shards, more_texts = sort_paths([*given.validation])
     made = _tokenizer(folder, given, texts)
@@ -110,8 +113,8 @@ def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[
         raise UserError("text needs a tokenizer: give --tokenizer FILE, or --vocab-size N to make one of the text")
     header = _header(given, options, made)
     request = Request(given.program, "cpu", given.settings, header)
-    found = declared(request)
-    _tell_replaced(given, header, options, note)
+    found = own if request == first else declared(request)
+    _tell_replaced(own, given, header, options, note)
     _check_preset(found, given, header)
     vocab = _check_fit(found, given, options, made)
     if texts:
@@ -235,13 +238,23 @@ def _tokenizer(folder: RunFolder, given: Beginning, texts: Sequence[Path]) -> Pa
     return path
 
 
+def _known_sizes(given: Beginning) -> dict[str, Any]:
+    """Config values of a checkpoint or a preset, which no data change."""
+    if given.checkpoint is not None:
+        return _config_of(given)
+    return {} if given.preset is None else _preset(given.preset)
+
+
+def _preset(name: str) -> dict[str, Any]:
+    return {each: size for each, size in PRESETS[name].config("f32").items() if each != "weight-type"}
+
+
 def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[str, Any]:
     """Config values from a checkpoint or a preset; else those that the data and the options suggest."""
     if given.checkpoint is not None:
         return _config_of(given)
     if given.preset is not None:
-        sizes = PRESETS[given.preset].config("f32")
-        header = {name: size for name, size in sizes.items() if name != "weight-type"}
+        header = _preset(given.preset)
     else:
         header = {"context": options.length}
         if tokenizer is not None:
@@ -259,13 +272,14 @@ def _config_of(given: Beginning) -> dict[str, Any]:
     return {} if opened is None else dict(opened.config)
 
 
-def _tell_replaced(given: Beginning, header: Mapping[str, Any], options: Options, note: Callable[[str], None]) -> None:
+def _tell_replaced(
+    own: Declared, given: Beginning, header: Mapping[str, Any], options: Options, note: Callable[[str], None]
+) -> None:
     """Say which sizes of the program give way to those of the data and the options."""
     if given.checkpoint is not None or given.preset is not None:
         return
-    own = declared(Request(given.program, "cpu", given.settings)).config
     for name, reason in (("context", f"--length {options.length}"), ("vocab", "the tokenizer")):
-        old, new = own.get(name), header.get(name)
+        old, new = own.config.get(name), header.get(name)
         if type(old) is type(new) is int and old != new and name not in given.settings:
             kept = f" (--set {name}={old} keeps that)" if old > new else ""
             note(f"the run's {name} is {new}, by {reason}, and not the program's {old}{kept}")
@@ -286,12 +300,18 @@ def _check_entries(found: Declared, given: Beginning, options: Options) -> None:
         if name not in found.entries:
             known = f"it has {', '.join(found.entries)}" if found.entries else "it has no entry"
             raise UserError(
-                f"{given.program} cannot be trained: it has no entry {name!r}, which `(training loss)` makes ({known})"
+                f"{given.program} cannot be trained: add (require training) and (training {_trained(found)}), which "
+                f"make the entry {name!r} ({known})"
             )
     if EVALUATE not in found.entries and given.validation:
         raise UserError(f"{given.program} has no entry {EVALUATE!r} to validate with")
     if options.sample_every and not found.generates:
         raise UserError(f"{given.program} has no `generate` form, which --sample-every needs; add (generate ENTRY)")
+
+
+def _trained(found: Declared) -> str:
+    """What such a program would be trained by: the entry that it generates with, else a loss."""
+    return found.entries[0] if found.generates and found.entries else "loss"
 
 
 def _check_fit(found: Declared, given: Beginning, options: Options, tokenizer: Path | None) -> int:

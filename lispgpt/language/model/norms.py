@@ -15,6 +15,10 @@ from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form
 
 
+class TrainingWarning(UserError):
+    """What a user should know who trains a program, and no other."""
+
+
 @builtin("norm-weight", 1, 1)
 def _norm_weight(evaluator: Evaluator, form: Form, weight: Any) -> Any:
     """`(norm-weight w)`: w, which a norm multiplies by; where it is a weight of the program, or a layer's part of one,
@@ -31,4 +35,4 @@ def warn_of_zeros(evaluator: Evaluator, weight: Weight) -> None:
         said = f"({weight.name} [{' '.join(map(str, weight.shape[weight.stacked :]))}] {{:init 1}})"
         message = f"a norm multiplies by {weight.name}, which begins as zeros where it is trained from nothing: {said}"
         if not any(message == known.message for known in evaluator.site.warnings):
-            evaluator.site.warnings.append(UserError(message, weight.form.span))
+            evaluator.site.warnings.append(TrainingWarning(message, weight.form.span))
