@@ -135,6 +135,10 @@ PROGRAMS: dict[str, tuple[Size, Size]] = {
             {"chosen": text(4096, 4, 64), "rejected": text(4096, 4, 64)},
         ),
     ),
+    "muon": (
+        Size({}, {"words": text(12, 9), "labels": text(5, 9)}),
+        Size({"vocab": 4096, "width": 256, "classes": 64}, {"words": text(4096, 512), "labels": text(64, 512)}),
+    ),
     "ppo": (
         Size({}, {"seen": (8, 6), "action": text(4, 8), "before": (8,), "advantage": (8,), "returns": (8,)}),
         Size(
@@ -161,6 +165,44 @@ PROGRAMS: dict[str, tuple[Size, Size]] = {
             {"x": (512, 128), "labels": text(5, 512)},
         ),
     ),
+}
+
+ENTRIES: dict[str, tuple[str, Size, Size]] = {
+    "beam": (
+        "search",
+        Size({}, {"first-word": text(12, 3)}),
+        Size({"vocab": 4096, "width": 256, "beams": 4, "steps": 16}, {"first-word": text(4096, 8)}),
+    ),
+    "guidance": (
+        "sample",
+        Size({}, {"noise": (5, 2), "class": text(4, 5)}),
+        Size({"size": 64, "width": 256, "classes": 16, "steps": 32}, {"noise": (64, 64), "class": text(16, 64)}),
+    ),
+    "sequences": (
+        "ops",
+        Size({}, {"x": (2, 9), "ids": text(8, 2, 9)}),
+        Size({"classes": 1024, "kept": 8}, {"x": (64, 1024), "ids": text(1024, 64, 1024)}),
+    ),
+}
+"""Programs that do not learn, and the entry that is run."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "BERT with a masked loss": ("bert",),
+    "a vision transformer": ("vit",),
+    "a residual convolutional net with batch norm": ("resnet",),
+    "a U-Net's diffusion step": ("unet",),
+    "T5 and Whisper": ("t5", "whisper"),
+    "LSTM and GRU": ("lstm", "gru"),
+    "LoRA and preference losses": ("preference",),
+    "Muon and Lion": ("muon",),
+    "PPO": ("ppo",),
+    "a solver": ("solver",),
+    "57 sequence and integer ops": ("sequences",),
+    "experts with capacity": ("mixture",),
+    "beam search and guidance": ("beam", "guidance"),
+    "SSD": ("ssd",),
+    "RWKV-7 and the delta rule": ("rwkv7",),
+    "a fused kernel by hand": ("fused",),
 }
 
 

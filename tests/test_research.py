@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,48 @@ def test_guidance_leads_away_from_no_class() -> None:
         said = asked + strength * (asked - none)
         x = np.cos(after) * (x - np.sin(t) * said) / np.cos(t) + np.sin(after) * said
     assert np.abs(found["points"] - x).max() <= 2e-4 * np.abs(x).max()
+
+
+def test_ops_on_sequences_are_numpys() -> None:
+    """All 57 of them, of numbers that no float is near: where rows are cut and what is the greatest is certain."""
+    rng = np.random.default_rng(5)
+    x = rng.permutation(2 * 9).reshape(2, 9) / 5 - 1.63
+    ids = rng.integers(0, 8, (2, 9)).astype(np.int32)
+    with lispgpt.load(path_of("sequences"), weights={}, quick=True, cache=None) as model:
+        found = model.run("ops", x=x.astype(np.float32), ids=ids)
+    x = x.astype(np.float32).astype(np.float64)
+    p, n, m = x * x + 0.5, *x.shape
+    elements = np.floor(x) + np.ceil(x) + np.round(x) + p**1.5 + np.log2(p) + np.log1p(p) + np.log(p)
+    elements += np.expm1(np.sin(x)) + np.exp(np.cos(x)) + np.sqrt(p) + 1 / np.sqrt(p) + np.tanh(x)
+    elements += np.vectorize(math.erf)(x) + np.where(x > 0.5, np.minimum(x, 2), np.maximum(abs(x), 0.1))
+    put = np.concatenate([x[:, : m - m // 2], x[:, : m // 2]], 1)
+    along = np.cumsum(x, 1) + np.cumprod(1 + 0.01 * x, 1) + np.sort(x, 1) + x[:, ::-1] + np.roll(x, 2, 1)
+    along += np.concatenate([x[:, m // 2 :], x[:, : m // 2]], 1) + np.pad(
+        x[:, 1:], ((0, 0), (1, 0)), constant_values=0.25
+    )
+    along += x + put + x[:, ids[0]] + log_softmax(x) + np.exp(log_softmax(x))
+    measured = x.mean(1) + x.var(1) + x.max(1) + x.min(1) + x.sum(1) + (1 + 0.01 * x).prod(1)
+    whole = ids // 3 + ids % 3 + ids * ids + (ids & 3) + (ids | 1) + (ids ^ 3) + (ids << 1) + (ids >> 1)
+    sums = np.bincount(ids.ravel(), x.ravel(), minlength=8)
+    wanted = {
+        "elements": elements,
+        "along": along,
+        "measured": measured,
+        "whole": whole + np.where(ids >= 3, np.minimum(ids, 5), np.maximum(ids, 1)),
+        "order": np.argsort(x, 1),
+        "best": -np.sort(-x, 1)[:, :3],
+        "places": np.argsort(-x, 1)[:, :3],
+        "first": x.argmax(1),
+        "counts": np.bincount(ids.ravel(), minlength=8),
+        "sums": sums[:, None],
+        "added": 1 + sums[:, None],
+        "hot": np.bincount(ids[0], minlength=8),
+        "products": np.outer(x[:, 0], x[0]),
+        "picked": x[range(n), ids[:, 0]],
+    }
+    assert found.keys() == wanted.keys()
+    for key, right in wanted.items():
+        np.testing.assert_allclose(found[key], right, rtol=1e-5, atol=2e-5, err_msg=key)
 
 
 @pytest.mark.slow

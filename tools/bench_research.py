@@ -5,6 +5,7 @@
 PyTorch runs in an environment of its own (`python -m venv /tmp/torch; /tmp/torch/bin/pip install torch==2.13.0`).  A
 step is loss, gradients, clipping and AdamW of tools/torch_research.py's same program.  Times are the least of the
 rounds, of the processor, so that what else the machine does counts for neither; `ratio` is ours over PyTorch's.
+Programs that do not learn are run, and what they give is held to PyTorch's.  Without names all are, by groups.
 --record writes losses and gradients in float64 at the small size to tests/references/research.json, and times nothing.
 T5 and Whisper are transformers' own there, which PyTorch's environment then has, too.
 """
@@ -25,7 +26,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from recorded_research import PROGRAMS, RECORDED, Size, drawn_weights, path_of, recorded  # noqa: E402
+from recorded_research import ENTRIES, GROUPS, PROGRAMS, RECORDED, Size, drawn_weights, path_of, recorded  # noqa: E402
 
 import lispgpt  # noqa: E402
 
@@ -85,6 +86,46 @@ def compared(name: str, size: Size, torch: Torch, dtype: str, times: bool) -> di
         return {"compile": compiled, "ours": min(ours), "theirs": min(theirs)}
 
 
+def run(name: str, size: Size, torch: Torch) -> dict[str, Any]:
+    """The least seconds of a run of an entry, of both, whose results are the same."""
+    given, entry = size.given(name), ENTRIES[name][0]
+    loaded = lispgpt.load(path_of(name), weights={}, settings=size.settings, cache=None, threads=1)
+    with loaded as model, tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        model.run(entry, **given)
+        compiled = time.perf_counter() - begun
+        shapes = {key: tuple(facts["shape"]) for key, facts in model.artifact.weights.items()}
+        weights = drawn_weights(name, shapes)
+        if weights:
+            model.set(weights)
+        arrays = {f"w:{key}": value for key, value in weights.items()} | {f"i:{k}": v for k, v in given.items()}
+        np.savez(Path(folder) / "arrays.npz", allow_pickle=False, **arrays)
+        config = {key: value for key, value in model.session.config.items() if type(value) is int}
+        wanted = torch.ask(open=name, arrays=f"{folder}/arrays.npz", dtype="float32", sizes=config, learns=[])
+        for (key, found), right in zip(model.run(entry, **given).items(), wanted, strict=True):
+            right = np.array(right)
+            off = np.abs(found.reshape(right.shape).astype(np.float64) - right).max()
+            assert off <= 2e-3 * max(1.0, float(np.abs(right).max())), (name, key, off)
+        ours, theirs = [], []
+        for _ in range(ROUNDS):
+            begun = time.process_time()
+            model.run(entry, **given)
+            ours.append(time.process_time() - begun)
+            theirs.append(torch.ask(steps=1))
+        return {"compile": compiled, "ours": min(ours), "theirs": min(theirs)}
+
+
+def row(name: str, which: str, torch: Torch) -> str:
+    """A program's row of the table."""
+    text = path_of(name).read_text().splitlines()
+    lines = sum(bool(line.strip()) and not line.startswith(";") for line in text)
+    sizes = ENTRIES[name][1:] if name in ENTRIES else PROGRAMS[name]
+    size = sizes[which == "middle"]
+    found = run(name, size, torch) if name in ENTRIES else compared(name, size, torch, "float32", True)
+    ours, theirs = (1e3 * found[key] for key in ("ours", "theirs"))
+    return f"{name} | {lines} | {which} | {found['compile']:.1f} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*")
@@ -92,24 +133,19 @@ def main() -> None:
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
     torch = Torch(asked.torch)
-    names = asked.names or list(PROGRAMS)
     if asked.record:
         made = recorded()
-        for name in names:
+        for name in asked.names or list(PROGRAMS):
             made[name] = compared(name, PROGRAMS[name][0], torch, "float64", False)
             print(name, made[name]["loss"], flush=True)
         RECORDED.write_text(json.dumps(made, indent=1) + "\n")
     else:
-        print("| program | lines | size | compiling and first step, s | ours, ms | PyTorch, ms | ratio |")
-        print("|---" * 7 + "|")
-        for name in names:
-            text = path_of(name).read_text().splitlines()
-            lines = sum(bool(line.strip()) and not line.startswith(";") for line in text)
-            for which, size in zip(("small", "middle"), PROGRAMS[name], strict=True):
-                found = compared(name, size, torch, "float32", True)
-                ms = [1e3 * found[key] for key in ("ours", "theirs")]
-                shown = f"| {name} | {lines} | {which} | {found['compile']:.1f} | {ms[0]:.2f} | {ms[1]:.2f} "
-                print(f"{shown}| {ms[0] / ms[1]:.2f} |", flush=True)
+        print("| group | program | lines | size | compiling and first step, s | ours, ms | PyTorch, ms | ratio |")
+        print("|---" * 8 + "|")
+        groups = {name: group for group, names in GROUPS.items() for name in names}
+        for name in asked.names or groups:
+            for which in ("small", "middle"):
+                print(f"| {groups.get(name, '')} | {row(name, which, torch)} |", flush=True)
     torch.close()
 
 

@@ -1,7 +1,8 @@
 """PyTorch's side of tools/bench_research.py: the losses of examples/research, read from standard input and answered.
 
-A line is JSON: {"open": name, "arrays": file.npz, "dtype": "float64"} gives the loss and what `projections` says of its
-gradients; {"steps": count} takes so many steps of AdamW, and gives their seconds.
+A line is JSON: {"open": name, "arrays": file.npz, "dtype": "float64"} gives the loss and what `said` says of its
+gradients, or what a program that does not learn gives; {"steps": count} takes so many steps of AdamW (or Muon and
+Lion), or runs of what does not learn, and gives their seconds.
 """
 
 from __future__ import annotations
@@ -310,6 +311,77 @@ def fused(w: W, i: W, sizes: dict[str, int]) -> Tensor:
     return F.cross_entropy(F.linear(i["x"], w["head-w"]), i["labels"])
 
 
+def muon(w: W, i: W, sizes: dict[str, int]) -> Tensor:
+    x = w["table"][i["words"]]
+    x = x + F.linear(F.gelu(F.linear(x, w["one-w"]), approximate="tanh"), w["two-w"])
+    return F.cross_entropy(F.linear(x, w["head-w"]), i["labels"])
+
+
+def beam(w: W, i: W, sizes: dict[str, int]) -> list[Tensor]:
+    beams, vocab, end = sizes["beams"], sizes["vocab"], sizes["end"]
+    n = len(i["first-word"])
+    texts = i["first-word"][:, None, None].expand(n, beams, sizes["steps"] + 1).clone()
+    chances = torch.where(torch.arange(beams) == 0, 0.0, -1e9).to(w["table"].dtype).expand(n, beams)
+    h = w["table"].new_zeros(n, beams, sizes["width"])
+    over = torch.full((vocab,), -1e9, dtype=h.dtype)
+    over[end] = 0.0
+    for k in range(sizes["steps"]):
+        last = texts[:, :, k]
+        h = (w["table"][last] + F.linear(h, w["h-w"])).tanh()
+        logs = F.linear(h, w["head-w"]).log_softmax(-1)
+        if k:
+            logs = torch.where((last == end)[..., None], over, logs)
+        chances, best = (chances[..., None] + logs).flatten(1).topk(beams)
+        source = best // vocab
+        texts = texts.gather(1, source[..., None].expand_as(texts))
+        texts[:, :, k + 1] = best % vocab
+        h = h.gather(1, source[..., None].expand_as(h))
+    return [texts, chances]
+
+
+def guidance(w: W, i: W, sizes: dict[str, int]) -> list[Tensor]:
+    steps, x = sizes["steps"], i["noise"]
+    both = torch.cat([i["class"], torch.full_like(i["class"], sizes["classes"])])
+    counts = torch.arange(1, 9, dtype=x.dtype)
+    for step in range(steps):
+        t, after = (torch.tensor(1.5 / steps * (steps - k), dtype=x.dtype) for k in (step, step + 1))
+        h = F.linear(torch.cat([x, x]), w["in-w"]) + F.linear((t * counts).sin(), w["time-w"]) + w["class-w"][both]
+        asked, none = F.linear(F.silu(F.linear(F.silu(h), w["mid-w"], w["mid-b"])), w["out-w"]).chunk(2)
+        said = asked + 1.5 * (asked - none)
+        x = after.cos() * (x - t.sin() * said) / t.cos() + after.sin() * said
+    return [x]
+
+
+def sequences(w: W, i: W, sizes: dict[str, int]) -> list[Tensor]:
+    x, ids, classes = i["x"], i["ids"], sizes["classes"]
+    n, m = x.shape
+    p, half, flat = x.square() + 0.5, m // 2, ids.flatten()
+    powers = p.pow(1.5) + p.log2() + p.log1p() + p.log() + x.sin().expm1() + x.cos().exp()
+    elements = x.floor() + x.ceil() + x.round() + powers + p.sqrt() + p.rsqrt() + x.tanh() + x.erf()
+    elements = elements + torch.where(x > 0.5, x.clamp(max=2.0), x.abs().clamp(min=0.1))
+    left, right = x.split([half, m - half], 1)
+    put = x.clone()
+    put[:, m - half :] = left
+    along = x.cumsum(1) + (1 + 0.01 * x).cumprod(1) + x.sort(dim=-1, stable=True).values + x.flip(1) + x.roll(2, 1)
+    along = along + torch.cat([right, left], 1) + F.pad(x[:, 1:], (1, 0), value=0.25)
+    along = along + torch.stack([x, x.T.contiguous().T]).mean(0) + put + x.index_select(1, ids[0])
+    along = along + x.log_softmax(-1) + x.softmax(-1)
+    measured = x.mean(1) + x.var(1, correction=0) + x.amax(1) + x.amin(1) + x.sum(1) + (1 + 0.01 * x).prod(1)
+    whole = ids // 3 + ids % 3 + ids * ids + (ids & 3) + (ids | 1) + (ids ^ 3) + (ids << 1) + (ids >> 1)
+    whole = whole + torch.where(ids >= 3, ids.clamp(max=5), ids.clamp(min=1))
+    best, places = x.topk(sizes["kept"])
+    added = torch.ones(classes, dtype=x.dtype).index_add(0, flat, x.flatten())
+    sums = torch.zeros(classes, dtype=x.dtype).index_add(0, flat, x.flatten())
+    counts, hot = torch.bincount(flat, minlength=classes), F.one_hot(ids[0], classes).sum(0)
+    products, picked = torch.outer(x[:, 0], x[0]), x[torch.arange(n), ids[:, 0]]
+    order, first = x.argsort(dim=-1, stable=True), x.argmax(-1)
+    return [elements, along, measured, whole, order, best, places, first, counts, sums, added, hot, products, picked]
+
+
+RESULTS: dict[str, Callable[[W, W, dict[str, int]], list[Tensor]]] = {
+    each.__name__: each for each in (beam, guidance, sequences)
+}
+
 LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
     each.__name__: each
     for each in (
@@ -323,6 +395,7 @@ LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
         t5,
         whisper,
         preference,
+        muon,
         ppo,
         rwkv7,
         ssd,
@@ -331,6 +404,34 @@ LOSSES: dict[str, Callable[[W, W, dict[str, int]], Tensor]] = {
         fused,
     )
 }
+
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, over all weights at once."""
+
+    def __init__(self, weights: list[Tensor], lr: float, betas: tuple[float, float], weight_decay: float) -> None:
+        super().__init__(weights, {"lr": lr})
+        self._betas, self._decay, self._means = betas, weight_decay, [torch.zeros_like(w) for w in weights]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        (group,) = self.param_groups
+        weights, (one, two) = group["params"], self._betas
+        gradients = [w.grad for w in weights]
+        ways = torch._foreach_lerp(gradients, self._means, one)
+        torch._foreach_mul_(weights, 1 - group["lr"] * self._decay)
+        torch._foreach_add_(weights, torch._foreach_sign(ways), alpha=-group["lr"])
+        torch._foreach_lerp_(self._means, gradients, 1 - two)
+
+
+def optimizers(name: str, weights: W) -> list[torch.optim.Optimizer]:
+    """What the weights of a program learn by."""
+    rates = {"lr": 1e-4, "weight_decay": 0.1}
+    if name != "muon":
+        return [torch.optim.AdamW(list(weights.values()), betas=(0.9, 0.95), foreach=True, **rates)]
+    hidden = [w for key, w in weights.items() if key in ("one-w", "two-w")]
+    others = [w for key, w in weights.items() if key not in ("one-w", "two-w")]
+    return [torch.optim.Muon(hidden, momentum=0.9, nesterov=True, **rates), Lion(others, betas=(0.9, 0.95), **rates)]
 
 
 class Opened:
@@ -342,12 +443,17 @@ class Opened:
         cast = {k: v.to(kind if v.is_floating_point() else torch.int64) for k, v in arrays.items()}
         self.w = {k[2:]: v.requires_grad_(k[2:] in learns) for k, v in cast.items() if k.startswith("w:")}
         self.i = {k[2:]: v for k, v in cast.items() if k.startswith("i:")}
-        self._loss, self._sizes = LOSSES[name], sizes
+        self._name, self._sizes = name, sizes
         self._learned = [self.w[name] for name in learns]
-        self._optimizer = torch.optim.AdamW(self._learned, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=True)
+        if name not in RESULTS:
+            self._optimizers = optimizers(name, {name: self.w[name] for name in learns})
 
     def loss(self) -> Tensor:
-        return self._loss(self.w, self.i, self._sizes)
+        return LOSSES[self._name](self.w, self.i, self._sizes)
+
+    def results(self) -> list[Tensor]:
+        with torch.no_grad():
+            return RESULTS[self._name](self.w, self.i, self._sizes)
 
     def said(self) -> dict[str, Any]:
         """The loss, and of each gradient its length and its part along cosines of the elements' numbers."""
@@ -363,10 +469,15 @@ class Opened:
     def steps(self, count: int) -> float:
         begun = time.process_time()
         for _ in range(count):
-            self._optimizer.zero_grad()
+            if self._name in RESULTS:
+                self.results()
+                continue
+            for optimizer in self._optimizers:
+                optimizer.zero_grad()
             self.loss().backward()
             torch.nn.utils.clip_grad_norm_(self._learned, 1.0, foreach=True)
-            self._optimizer.step()
+            for optimizer in self._optimizers:
+                optimizer.step()
         return time.process_time() - begun
 
 
@@ -377,8 +488,11 @@ def main() -> None:
         asked = json.loads(line)
         if "open" in asked:
             opened = Opened(asked["open"], asked["arrays"], asked["dtype"], asked["sizes"], asked["learns"])
-            answer: Any = opened.said()
-            assert math.isfinite(answer["loss"])
+            if asked["open"] in RESULTS:
+                answer: Any = [result.tolist() for result in opened.results()]
+            else:
+                answer = opened.said()
+                assert math.isfinite(answer["loss"])
         else:
             assert opened is not None
             answer = opened.steps(asked["steps"])
