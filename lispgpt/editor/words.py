@@ -32,8 +32,8 @@ BUILTINS = (
 
 CORE = (
     "!=i", "*f", "*i", "+f", "+i", "-f", "-i", "/f", "/i", "<=i", "<i", "=i", ">=i", ">i", "argmax",
-    "best-and-report", "best-token", "first-chosen", "identity", "maximum", "null-ptr", "null?", "ptr-at", "ptr-load",
-    "ptr-offset", "ptr-store!", "report-words", "square", "sum",
+    "best-and-report", "best-token", "divided", "first-chosen", "identity", "maximum", "null-ptr", "null?", "ptr-at",
+    "ptr-load", "ptr-offset", "ptr-store!", "report-words", "sizes-as-text", "square", "sum",
 )  # fmt: skip
 
 TYPES = (

@@ -27,8 +27,8 @@
 ))
 (defconst lispgpt-core '(
   "!=i" "*f" "*i" "+f" "+i" "-f" "-i" "/f" "/i" "<=i" "<i" "=i" ">=i" ">i" "argmax" "best-and-report" "best-token"
-  "first-chosen" "identity" "maximum" "null-ptr" "null?" "ptr-at" "ptr-load" "ptr-offset" "ptr-store!" "report-words"
-  "square" "sum"
+  "divided" "first-chosen" "identity" "maximum" "null-ptr" "null?" "ptr-at" "ptr-load" "ptr-offset" "ptr-store!"
+  "report-words" "sizes-as-text" "square" "sum"
 ))
 (defconst lispgpt-types '(
   "bf16" "f16" "f32" "f64" "i1" "i16" "i32" "i64" "i8" "index"

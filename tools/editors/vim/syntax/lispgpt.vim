@@ -13,8 +13,8 @@ syntax keyword lispgptBuiltin mind-padding mod multiplied multiplied-as new norm
 syntax keyword lispgptBuiltin reduce reshape rest restrict-shapes results reverse round row-places? row-positions rsqrt scaled scan select shape shared sin slice spread sqrt state-sizes states-like
 syntax keyword lispgptBuiltin stop-gradient str summed-as symbol take tanh tensor-type text-rows transpose type weight-beside weight-dtype weight-name weight-shape whole whole-texts window
 syntax keyword lispgptBuiltin without-window write-state write-state-at-positions
-syntax keyword lispgptCore !=i *f *i +f +i -f -i /f /i <=i <i =i >=i >i argmax best-and-report best-token first-chosen identity maximum null-ptr null? ptr-at ptr-load ptr-offset ptr-store!
-syntax keyword lispgptCore report-words square sum
+syntax keyword lispgptCore !=i *f *i +f +i -f -i /f /i <=i <i =i >=i >i argmax best-and-report best-token divided first-chosen identity maximum null-ptr null? ptr-at ptr-load ptr-offset ptr-store!
+syntax keyword lispgptCore report-words sizes-as-text square sum
 syntax match lispgptNumber /\v<-?(0[xX][0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?)>/
 syntax match lispgptKeyword /:[A-Za-z_][A-Za-z0-9_.\-!?*+=<>@%\/]*/
 syntax match lispgptLabel /\^[A-Za-z_][A-Za-z0-9_.\-]*/
