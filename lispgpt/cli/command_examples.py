@@ -198,6 +198,8 @@ OWN = {
     "lispgpt train --checkpoint": "examples/gpt2_train.lisp --data examples/texts --checkpoint examples/models/austen "
     "--run runs/austen --steps 2 --batch 2 --length 16",
     "lispgpt train --lora": f"{AUSTEN} --data examples/texts --lora rank=4,targets=c_attn --run runs/adapter --steps 2",
+    "lispgpt train --mask-documents": "examples/gpt2_train.lisp --data examples/texts --mask-documents --set layers=2 "
+    "--vocab-size 300 --run runs/apart --steps 2 --batch 2 --length 16",
     "lispgpt train --set": "examples/gpt2_train.lisp --data examples/texts --set layers=2 "
     "--vocab-size 300 --run runs/austen --steps 2 --batch 2 --length 16",
     "lispgpt evaluate --checkpoint": f"{GPT2} --data examples/texts/harbour.txt --length 64 --most 2",

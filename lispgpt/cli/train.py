@@ -51,7 +51,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "keep": (FROM_ONE, "How many checkpoints to keep."),
 }
 DATA = ("data", "val_data", "val_fraction", "tokenizer", "vocab_size")
-BEGINNING = (*DATA, "checkpoint", "preset", "settings", "schedule", "precision", "lora")
+BEGINNING = (*DATA, "checkpoint", "preset", "settings", "schedule", "precision", "lora", "mask_documents")
 
 
 def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,6 +79,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @checkpoint_option("Weights to begin with, and their sizes.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="The sizes of a known model.")
 @click.option("--lora", metavar="rank=R,…", help="Train an adapter: rank=16,alpha=32,targets=q_proj+v_proj.")
+@click.option("--mask-documents", is_flag=True, default=None, help="Have no document of a sequence see another.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
 @click.option("--schedule", type=SCHEDULES, help="How the learning rate falls (--set schedule=…).")
 @step_options

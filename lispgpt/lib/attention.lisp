@@ -216,7 +216,9 @@
 (defn attend-in-texts [q k v weigh]
   (let [[texts length] (text-rows)
         [q k v] (map (fn [x] (reshape (stored x) [texts length (dim x 1) (dim x 2)])) [q k v])
-        y (causal-attention q k v (fn [score head t position] (weigh score head t (cast position i32))))]
+        y (attention-in-texts q k v
+            (fn [score text head t position]
+              (select (<= t position) (in-document (weigh score head t (cast position i32)) text t position) -inf)))]
     (reshape y [(* texts length) (* (dim y 2) (dim y 3))])))
 
 (defn attend-to-cache [q k v cache weigh]
@@ -252,7 +254,9 @@
         head (fn [g h] (+ (* g sharing) h))
         seen (tensor [i b j s g groups h sharing t context]
                (let [position (at positions i j)]
-                 (select (<= t position) (weigh (* (at scores i j g h t) scale) (head g h) t position) -inf)))
+                 (select (<= t position)
+                         (in-document (weigh (* (at scores i j g h t) scale) (head g h) t position) i t j)
+                         -inf)))
         kept (log-sum-exp seen)
         y (contract [b s g h d] (softmax seen) [b s g h t] values [b g t d])]
     (reshape

@@ -36,7 +36,7 @@
         positions (reshape (row-positions) [b s])
         scores (contract [b s g h t] (reshape q [b s 1 heads wide]) [b s g h d] seen-rows [b g t d])
         seen (tensor [i b j s g 1 h heads t context]
-               (select (<= t (at positions i j)) (at scores i j g h t) -inf))
+               (select (<= t (at positions i j)) (in-document (at scores i j g h t) i t j) -inf))
         found (reshape (contract [b s g h d] (softmax seen) [b s g h t] seen-rows [b g t d]) [n heads wide])]
     (reshape (contract [n h v] (slice found [0 0 0] [n heads rank]) [n h r] (part p size) [h v r]) [n (* heads size)])))
 

@@ -30,6 +30,7 @@
 (config schedule "cosine"                      ; of the learning rate, after the warm-up: cosine, linear or constant
         head-rows 8192                         ; of which `head-loss` has scores at once on each device,
         head-parts 64                          ; or of so many more that this many parts are all of them
+        document-token -1                      ; that begins a document, of which no row sees another's; -1: all see all
         activation-type f32                    ; bf16: what products read is in bf16, their sums in f32
         adam-epsilon 1e-8)
 
@@ -238,7 +239,8 @@
 ; -> [loss right …]
 (defn loss-in-texts [trained tokens targets random]
   (whole-texts (shape tokens) random
-               (fn [] (if (entry? trained) (next-token-loss trained tokens targets) (trained tokens targets random)))))
+               (fn [] (if (entry? trained) (next-token-loss trained tokens targets) (trained tokens targets random)))
+               (document-starts tokens document-token)))
 
 ; ---- entries
 

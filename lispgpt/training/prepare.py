@@ -61,6 +61,10 @@ PADDED = "padded-vocab"
 """The vocabulary's size in memory, of programs that round it up."""
 
 
+DOCUMENT = "document-token"
+"""The token that begins a document, of programs that tell documents of a text apart."""
+
+
 @dataclass(frozen=True)
 class Beginning:
     """What a run begins with.
@@ -70,7 +74,7 @@ class Beginning:
     the data.  checkpoint: weights to go on from; more_checkpoints: others, of which the last that has a weight gives
     it.  preset: the sizes of a known model.  settings: values of the program's
     config.  fraction: of the tokens, to hold back where validation names no data.  lora: an adapter to train in place
-    of the model's weights.
+    of the model's weights.  mask_documents: whether rows see those of their own document alone.
     """
 
     program: Path
@@ -86,6 +90,7 @@ class Beginning:
     target: str = "cpu"
     precision: str = EXACT
     lora: Lora | None = None
+    mask_documents: bool = False
 
 
 def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[[str], None]) -> None:
@@ -111,6 +116,8 @@ def begin(folder: RunFolder, given: Beginning, options: Options, note: Callable[
     made = _tokenizer(folder, given, texts)
     if made is None and (texts or more_texts):
         raise UserError("text needs a tokenizer: give --tokenizer FILE, or --vocab-size N to make one of the text")
+    if given.mask_documents:
+        given = replace(given, settings={**given.settings, DOCUMENT: _begins_documents(made)})
     header = _header(given, options, made)
     request = Request(given.program, "cpu", given.settings, header)
     found = own if request == first else declared(request)
@@ -135,6 +142,8 @@ def _begin_with_arrays(folder: RunFolder, given: Beginning, model: Path | None, 
         raise UserError(f"{model} is a model of texts: arrays are for a program whose `training` takes them")
     if given.tokenizer is not None or given.vocab_size is not None:
         raise UserError("arrays need no tokenizer: leave out --tokenizer and --vocab-size")
+    if given.mask_documents:
+        raise UserError("--mask-documents is for texts, and the data is arrays")
     header = {} if given.checkpoint is None else _config_of(given)
     found = declared(Request(given.program, "cpu", given.settings, header))
     _check_entries(found, given, options)
@@ -247,6 +256,16 @@ def _known_sizes(given: Beginning) -> dict[str, Any]:
 
 def _preset(name: str) -> dict[str, Any]:
     return {each: size for each, size in PRESETS[name].config("f32").items() if each != "weight-type"}
+
+
+def _begins_documents(tokenizer: Path | None) -> int:
+    """The token that stands ahead of each document (see `encoded`); UserError where none is known."""
+    if tokenizer is None:
+        raise UserError(f"--mask-documents needs a tokenizer: give --tokenizer FILE, or --set {DOCUMENT}=TOKEN")
+    token = tokenizers.open(tokenizer).end_of_text
+    if token is None:
+        raise UserError(f"{tokenizer} has no token that ends a text, which --mask-documents goes by")
+    return token
 
 
 def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def train(
     target: str | None = None,
     precision: str = EXACT,
     lora: str | None = None,
+    mask_documents: bool = False,
     threads: int | None = None,
     cache: str | Path | bool | None = True,
     devices: int = 1,
@@ -68,7 +69,8 @@ def train(
     of the data.  checkpoint: weights to begin with, or several, of which the
     last that has a weight gives it; preset: the sizes of a known model; settings: values of the
     program's config.  lora: an adapter of a folder to train in place of its weights, "rank=16,targets=q_proj+v_proj";
-    checkpoints are folders in PEFT's format.  precision: as for `lispgpt.compile`; of new runs.  cache: as for
+    checkpoints are folders in PEFT's format.  mask_documents: whether the rows of a sequence that is parts of several
+    documents see those of their own alone.  precision: as for `lispgpt.compile`; of new runs.  cache: as for
     `lispgpt.load`.
     options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes;
     in notebooks, after `%load_ext lispgpt`, there is a bar by default.
@@ -109,6 +111,7 @@ def train(
             target or "cpu",
             precision,
             None if lora is None else Lora.parsed(lora),
+            mask_documents,
         )
     elif not named(run).is_dir():
         raise UserError(f"there is no run at {run}")

@@ -100,6 +100,12 @@ def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
     building(evaluator, form, "read-state")
     state, offsets, sizes = _window(evaluator, reference, form)
     texts = _texts(evaluator, state)
+    if texts is not None and texts.starts is not None:
+        evaluator.site.fail(
+            f"the state {state.name} goes on from one document of a text to the next: what reads it cannot be trained "
+            "on documents apart (document-token)",
+            form,
+        )
     if texts is not None:
         return _read_in_texts(evaluator, texts.written(state.name, offsets, sizes), state, offsets, sizes, form)
     assert state.value is not None

@@ -78,13 +78,15 @@ class WholeTexts:
 
     positions: where each row stands in its text.  states: what was written into parts of states, which are zeros at a
     text's beginning, in order; it is forgotten with the texts.  random: what `dropout` draws from, None where nothing
-    is to be dropped.  drawn: how many have drawn so far.
+    is to be dropped.  starts: where each row's document begins, i32 [texts length]; None where a text is one document.
+    drawn: how many have drawn so far.
     """
 
     texts: int
     length: int
     positions: ir.Value
     random: Any
+    starts: ir.Value | None = None
     states: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     drawn: int = 0
 

@@ -15,19 +15,24 @@ from lispgpt.language.model.table import BATCH, Entry, Model, WholeTexts
 from lispgpt.language.reader.forms import Form
 
 
-@builtin("whole-texts", 3, 3)
-def _whole_texts(evaluator: Evaluator, form: Form, sizes: Any, random: Any, body: Any) -> Any:
+@builtin("whole-texts", 3, 4)
+def _whole_texts(evaluator: Evaluator, form: Form, sizes: Any, random: Any, body: Any, starts: Any = None) -> Any:
     """`(whole-texts [batch length] random (fn [] …))`: the function's value, in which rows are those of so many texts,
     one after the other, each whole from its beginning: so a loss looks at them.  `(row-positions)` are their places,
     `(batch)` counts them, `attend` sees what is there and needs no cache, states begin as zeros and are forgotten, and
-    `last` gives all rows.  random: [seed step] for `dropout`, or nil where nothing is to be dropped."""
+    `last` gives all rows.  random: [seed step] for `dropout`, or nil where nothing is to be dropped.  starts: of texts
+    that are documents one behind the other, the place where each row's begins, i32 [batch length]: `attend` sees no row
+    of others, and states, which would go on, are errors."""
     now, numbers = building(evaluator, form, "whole-texts"), items_of(sizes)
     if numbers is None or len(numbers) != 2 or not all(type(n) is int and n > 0 for n in numbers):
         evaluator.site.fail(f"`whole-texts` wants how many texts and how long they are, not {describe(sizes)}", form)
     texts, length = numbers
+    if starts is not None and not _is_place_of_each(starts, texts, length):
+        wanted = f"the starts of documents are i32 [{texts} {length}]"
+        evaluator.site.fail(f"{wanted} here, one for each row, and not {describe(starts)}", form)
     places = _places(evaluator, texts, length, form)
     inside = replace(now, positions=places, sizes=now.sizes | {BATCH: texts}, every_position=True)
-    inside.whole = WholeTexts(texts, length, places, random)
+    inside.whole = WholeTexts(texts, length, places, random, starts)
     with now.as_it_was(inside):
         return evaluator.call(body, [], form)
 
@@ -42,6 +47,14 @@ def _text_rows(evaluator: Evaluator, form: Form) -> Any:
         message = "in `whole-texts` each row stands at its place in its text, and other positions are given"
         evaluator.site.fail(message, form)
     return now.whole.texts, now.whole.length
+
+
+@builtin("text-starts", 0, 0)
+def _text_starts(evaluator: Evaluator, form: Form) -> Any:
+    """`(text-starts)`: of whole texts that are several documents, where each row's begins, [i32 [texts length]]; of
+    others, []."""
+    now = evaluator.states.of(Model).building
+    return () if now is None or now.whole is None or now.whole.starts is None else (now.whole.starts,)
 
 
 @builtin("row-places?", 1, 1)
@@ -65,6 +78,10 @@ def _drawn(evaluator: Evaluator, form: Form) -> Any:
 def _is_entry(evaluator: Evaluator, form: Form, value: Any) -> bool:
     """`(entry? x)`: whether something is an entry of the program."""
     return isinstance(value, Entry)
+
+
+def _is_place_of_each(value: Any, texts: int, length: int) -> bool:
+    return isinstance(value, ir.Value) and str(value.type) == f"tensor<{texts}x{length}xi32>"
 
 
 def _places(evaluator: Evaluator, texts: int, length: int, form: Form) -> ir.Value:
