@@ -20,7 +20,7 @@ from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model.body_clones import scalars_before
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.gradient_sums import as_type
-from lispgpt.language.model.later_products import LaterProducts
+from lispgpt.language.model.later_sums import LaterSums, is_sum, made_in
 from lispgpt.language.model.named_ops import is_contraction
 from lispgpt.language.model.written_out import Writer, write_out
 from lispgpt.language.reader.forms import Form
@@ -56,7 +56,7 @@ class LoopGradients:
         self.counter, *self.carried = block.arguments
         *self.body, self.end = operations(block)
         self.active = active
-        self.products = [op.results[0] for op in self.body if _is_long_product(op)]
+        self.products = list(dict.fromkeys(_last_sum(op.results[0]) for op in self.body if _is_long_product(op)))
         self.varying = self._varying()
         wanted = self._wanted([i for i, gradient in enumerate(gradients) if gradient is not None])
         self.places = [i for i in wanted if i in self.varying]
@@ -132,7 +132,10 @@ class LoopGradients:
         with evaluator.builder.at(block):
             number, reads = self._reads(block.arguments[0], kept)
             found = list(self._round(list(block.arguments), number, reads, inside))
-            later = LaterProducts(evaluator, block, dict(zip(reads, kept, strict=True)), form)
+            later = LaterSums(evaluator, block, dict(zip(reads, kept, strict=True)), form)
+            for place in range(count, len(begin)):
+                start = block.arguments[place + 1]
+                found[place] = later.place(place - count, start, found[place], begin[place], number)
             for place in range(count, len(begin)):
                 start = block.arguments[place + 1]
                 found[place] = later.take(place - count, start, found[place])
@@ -236,7 +239,8 @@ class LoopGradients:
 
         def go_on(values: Sequence[ir.Value], known: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
             products = [i for i in used if i >= len(self.carried)]
-            rooms.update((i, self._write(known[self._saved(i)], rooms[i], where[0])) for i in products)
+            for i in products:
+                rooms[i], _ = made_in(self.evaluator, known[self._saved(i)], rooms[i], where[0], self.form)
             return [*(values[i] for i in places), *(rooms[i] for i in used)]
 
         with evaluator.builder.at(ir.InsertionPoint(self.loop)):
@@ -288,6 +292,14 @@ def _is_long_product(op: ir.Operation) -> bool:
         d: n for own, value in zip(loops, op.operands, strict=True) for d, n in zip(own, shape_of(value), strict=True)
     }
     return prod(n for d, n in extents.items() if d not in loops[-1]) >= SHORTEST_PRODUCT
+
+
+def _last_sum(product: ir.Value) -> ir.Value:
+    """What a product is added to, where nothing else needs it."""
+    uses = [use.owner.operation for use in product.uses]
+    if len(uses) == 1 and is_sum(uses[0]) and uses[0].block == defining_op(product).block:
+        return _last_sum(uses[0].results[0])
+    return product
 
 
 def _held(kind: ir.Type) -> ir.Type:
