@@ -81,8 +81,11 @@
 
 ; of a symmetric a [n n]: [values vectors], in no order; vectors are columns.  Jacobi's rotations, each of one pair
 (defn symmetric-eigen [a & sweeps]
+  (if (= (dim a 0) 1)
+    [(reshape a [1]) (identity-matrix 1)]
+    (rotated-to-diagonal a (first (concat sweeps [8])))))
+(defn rotated-to-diagonal [a sweeps]
   (let [n (dim a 0)
-        sweeps (first (concat sweeps [8]))
         pairs (* sweeps (quot (* n (- n 1)) 2))
         numbers (fn [which]
                   (fold concat [] (map (fn [i] (map (fn [j] (if (= which 0) i j)) (range (+ i 1) n))) (range n))))
@@ -96,9 +99,10 @@
                      [p q] [(at first-of place) (at second-of place)]
                      entry (fn [i j] (at a i j))
                      off (entry p q)
-                     slope (/ (- (entry q q) (entry p p)) (* 2.0 (select (= off 0.0) 1.0 off)))
-                     t (/ (select (< slope 0.0) -1.0 1.0) (+ (abs slope) (sqrt (+ 1.0 (* slope slope)))))
-                     t (select (= off 0.0) 0.0 t)
+                     apart (- (entry q q) (entry p p))
+                     squares (+ (* apart apart) (* 4.0 off off))
+                     root (sqrt (select (= squares 0.0) 1.0 squares))
+                     t (/ (* 2.0 off) (+ apart (select (< apart 0.0) (- root) root)))
                      c (rsqrt (+ 1.0 (* t t)))
                      s (* t c)
                      turn (tensor [i n j n]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,13 +97,17 @@ def _index_names(evaluator: Evaluator, form: Form) -> list[str]:
 
 @builtin("reduce", 3, 3)
 def _reduce(evaluator: Evaluator, form: Form, function: Any, start: Any, tensor: Any) -> Any:
-    """`(reduce f start x)`: f over the last dimension of a tensor, from a start value."""
+    """`(reduce f start x)`: f over the last dimension of a tensor, from a start value; of whole numbers, from the least
+    and the greatest that there are in place of -inf and inf."""
     tensor = tensor_of(evaluator, tensor, form, "reduce")
     if len(tensor.type.shape) < 1:
         evaluator.site.fail(f"`reduce` needs a dimension to go over, and {tensor.type} has none", form)
     kind = tensor.type.element_type
     dtype = evaluator.builder.f32 if isinstance(kind, ir.FloatType) and kind.width < 32 else kind
     rank = len(tensor.type.shape)
+    if isinstance(dtype, ir.IntegerType) and start in (-math.inf, math.inf):
+        most = (1 << (dtype.width - 1)) - 1
+        start = most if start > 0 else -most - 1
     accumulator = filled(evaluator, tuple(tensor.type.shape)[:-1], start, dtype, form)
     dimensions = {"dimensions": ir.DenseI64ArrayAttr.get([rank - 1])}
     operands = [tensor, accumulator]

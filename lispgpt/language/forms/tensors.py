@@ -146,6 +146,19 @@ def widened(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
     return value
 
 
+def summed_in(evaluator: Evaluator, *values: ir.Value) -> ir.Type:
+    """The type in which numbers of floats, scalars or tensors, are summed: f64 where some are of it, else f32."""
+    types = [getattr(value.type, "element_type", value.type) for value in values]
+    return evaluator.builder.f64 if evaluator.builder.f64 in types else evaluator.builder.f32
+
+
+def widened_to(evaluator: Evaluator, value: ir.Value, dtype: ir.Type, form: Form) -> ir.Value:
+    """A scalar in a float type that holds more than its own."""
+    if value.type != dtype:
+        return evaluator.builder.emit("arith.extf", [value], [dtype], {}, form)
+    return value
+
+
 def elementwise(
     evaluator: Evaluator, function: Callable[..., Any], values: tuple[Any, ...], form: Form, widen: bool = True
 ) -> ir.Value:

@@ -81,7 +81,7 @@ class _Body:
             shares = {result: tensors.widened(self.evaluator, whole, self.form)}
             self._back(self.made, wanted, shares, depends, clone, lambda part: part)
             value = shares.get(wanted)
-            zero = self.evaluator.builder.constant(0.0, self.evaluator.builder.f32, self.form)
+            zero = self.evaluator.builder.constant(0.0, tensors.summed_in(self.evaluator, wanted), self.form)
             return self._only(made, zero if value is None else value)
 
         return tensors.generic(self.evaluator, self.shape, compute, self.form)
@@ -139,8 +139,7 @@ class _Body:
 
     def _add(self, shares: dict[ir.Value, ir.Value], value: ir.Value, part: ir.Value) -> None:
         if value in shares:
-            f32 = [self.evaluator.builder.f32]
-            part = self.evaluator.builder.emit("arith.addf", [shares[value], part], f32, {}, self.form)
+            part = self.evaluator.builder.emit("arith.addf", [shares[value], part], [part.type], {}, self.form)
         shares[value] = part
 
     def _through(
@@ -162,7 +161,7 @@ class _Body:
             if part is None or operand not in depends:
                 continue
             if isinstance(part, (int, float)):
-                part = evaluator.builder.constant(float(part), evaluator.builder.f32, self.form)
+                part = evaluator.builder.constant(float(part), tensors.summed_in(evaluator, operand), self.form)
             self._add(shares, operand, masked(part))
 
     def _only(self, made: Comprehension, value: ir.Value) -> ir.Value:

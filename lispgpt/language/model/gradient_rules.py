@@ -3,6 +3,7 @@ sums and products that rules of whole tensors use (lib/gradients.lisp)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.parameters import parse_parameters
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import Closure, describe, items_of
+from lispgpt.language.core.values import Closure, Record, describe, items_of
 from lispgpt.language.forms import arithmetic, modules, shapes, tensors
 from lispgpt.language.model import index_algebra
 from lispgpt.language.model.table import Building, Model
@@ -59,12 +60,33 @@ class Differentiable:
 
 
 def call(evaluator: Evaluator, made: Differentiable, arguments: list[Any], form: Form) -> Any:
-    """Call the function, and remember the rule for what it gives: for the first value, where it gives several."""
+    """Call the function, and remember the rule for what it gives: for the first value, where it gives several.
+
+    The rule is of the call: an argument, or another tensor that was there before, that the function gives back has
+    another name from then on."""
     result = evaluator.value_of(evaluator.call(made.function, arguments, form), form)
-    first = next(iter(items_of(result) or [result]), None)
+    several = items_of(result)
+    first = next(iter(several or [result]), None)
     if isinstance(first, ir.Value):
+        if shapes.is_tensor(first) and (isinstance(first.owner, ir.Block) or first in _tensors_in(arguments)):
+            first = same_value(evaluator, first, form)
+            result = first if several is None else _with_first(result, several, first)
         evaluator.states.of(GradientRules).calls[first] = (made.rule, result, arguments)
     return result
+
+
+def _with_first(result: Any, several: tuple[Any, ...], first: ir.Value) -> Any:
+    """A list or a map with another first member."""
+    if isinstance(result, Record):
+        return Record(dict(zip(result.values, (first, *several[1:]), strict=True)))
+    return (first, *several[1:])
+
+
+def _tensors_in(values: Iterable[Any]) -> list[ir.Value]:
+    """Those among arguments, those in lists too."""
+    inside = [items_of(value) for value in values]
+    lists = [value for items in inside if items is not None for value in _tensors_in(items)]
+    return [*(value for value in values if isinstance(value, ir.Value)), *lists]
 
 
 @special("defgradient", 3, None)

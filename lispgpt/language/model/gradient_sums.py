@@ -43,7 +43,7 @@ class Sum:
 
     def total(self, evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
         """The one tensor that all of it makes, for the value whose gradient it is."""
-        wholes, parts, f32 = self.wholes, self.parts, evaluator.builder.f32
+        wholes, parts, wide = self.wholes, self.parts, tensors.summed_in(evaluator, value)
         total = None if wholes else _joined(evaluator, value, parts, form)
         if total is not None:
             wholes, parts = [], []
@@ -55,7 +55,7 @@ class Sum:
         for op in parts:
             assert total is not None
             if wholes:
-                total = as_type(evaluator, total, f32, form)
+                total = as_type(evaluator, total, wide, form)
             part = op.operands[0]
             if wholes or not all(_apart(op, other) for other in taken):
                 part = arithmetic.binary(evaluator, "+", window(evaluator, total, op, form), part, form)
@@ -90,7 +90,7 @@ def _ground(evaluator: Evaluator, value: ir.Value, parts: list[ir.Operation], fo
     shape = shape_of(value)
     apart = all(_apart(one, other) for i, one in enumerate(parts) for other in parts[:i])
     dtypes = {op.operands[0].type.element_type for op in parts}
-    dtype = dtypes.pop() if apart and len(dtypes) == 1 else evaluator.builder.f32
+    dtype = dtypes.pop() if apart and len(dtypes) == 1 else tensors.summed_in(evaluator, value)
     if apart and sum(prod(shape_of(op.operands[0])) for op in parts) == prod(shape):
         return tensors.empty(evaluator, shape, dtype, form)
     return tensors.filled(evaluator, shape, 0.0, dtype, form)

@@ -36,7 +36,7 @@ SUMS = ("linalg.contract", "linalg.reduce arith.addf")
 
 @builtin("gradients", 2, 2)
 def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
-    """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape.
+    """`(gradients loss [w …])`: for each of the values its gradient, in f32, of f64 in f64, and of the value's shape.
 
     A slice, a reshape or a layer `(w l)` is a window of what it is taken from: its gradient is that window of the
     whole's gradient, however often it is spelled.  A value that the loss is not computed from is an error, but for a
@@ -71,17 +71,20 @@ class _Backward:
         self.active: set[ir.Value] = set(targets)
 
     def run(self, loss: ir.Value) -> tuple[ir.Value, ...]:
-        one = tensors.filled(self.evaluator, shape_of(loss), 1.0, self.evaluator.builder.f32, self.form)
+        one = tensors.filled(self.evaluator, shape_of(loss), 1.0, tensors.summed_in(self.evaluator, loss), self.form)
         return self._from(operations(self.block), [(loss, one)])
 
     def _from(self, ops: list[ir.Operation], given: list[tuple[ir.Value, ir.Value]]) -> tuple[ir.Value, ...]:
-        """The targets' gradients in f32, of these ops and the gradients that are given for what they make."""
+        """The targets' gradients in f32, of f64 in f64, of these ops and of gradients that what they make is given."""
         self._spread_activity(ops)
         for value, gradient in given:
             self.add(value, gradient)
         self._walk(ops)
-        f32 = self.evaluator.builder.f32
-        return tuple(as_type(self.evaluator, self.gradient_of(target), f32, self.form) for target in self.targets)
+        return tuple(self._wide(target, self.gradient_of(target)) for target in self.targets)
+
+    def _wide(self, value: ir.Value, gradient: ir.Value) -> ir.Value:
+        """A value's gradient in the type that it is summed in."""
+        return as_type(self.evaluator, gradient, tensors.summed_in(self.evaluator, value), self.form)
 
     def _spread_activity(self, ops: list[ir.Operation]) -> None:
         """Mark the values that depend on a target."""
@@ -240,7 +243,8 @@ class _Backward:
         """The sum of a value's gradients so far."""
         found = self.sums.get(value)
         if found is None:
-            return tensors.filled(self.evaluator, shape_of(value), 0.0, self.evaluator.builder.f32, self.form)
+            wide = tensors.summed_in(self.evaluator, value)
+            return tensors.filled(self.evaluator, shape_of(value), 0.0, wide, self.form)
         total = found.total(self.evaluator, value, self.form)
         self.sums[value] = Sum([total])
         return total

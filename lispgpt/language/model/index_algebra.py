@@ -44,9 +44,9 @@ def _sum_of_shares(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], f
 
 
 def summed(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: Form) -> ir.Value:
-    """The sum over dimensions, in f32."""
+    """The sum over dimensions, in f32, of f64 in f64."""
     shape = tuple(extent for d, extent in enumerate(shape_of(tensor)) if d not in dropped)
-    start = tensors.filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
+    start = tensors.filled(evaluator, shape, 0.0, tensors.summed_in(evaluator, tensor), form)
     return reduced(evaluator, tensor, dropped, "arith.addf", start, form)
 
 
@@ -127,7 +127,7 @@ def contraction(
     right: tuple[ir.Value, Sequence[Any]],
     form: Form,
 ) -> ir.Value:
-    """Products of elements, summed in f32 over the indices that are not kept.
+    """Products of elements, summed in f32, or in f64 where some are of it, over the indices that are not kept.
 
     left, right: a tensor and the names of its indices.  shape: that of the result, where it has indices that neither
     has; it is the same along those.
@@ -144,21 +144,22 @@ def contraction(
     if len(order) == len(made):
         product = _product(evaluator, pair, made, tuple(sizes[n] for n in made), form)
         return product if len(made) == len(kept) else _spread_over(evaluator, product, made, kept, shape, form)
-    start = tensors.filled(evaluator, tuple(sizes[n] for n in made), 0.0, evaluator.builder.f32, form)
+    wide = tensors.summed_in(evaluator, pair[0][0], pair[1][0])
+    start = tensors.filled(evaluator, tuple(sizes[n] for n in made), 0.0, wide, form)
     groups = [names for _, names in pair] + [made]
     maps = [tensors.projection(len(order), tuple(order.index(n) for n in names)) for names in groups]
     attributes = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
     }
-    emit, f32 = evaluator.builder.emit, [evaluator.builder.f32]
+    emit = evaluator.builder.emit
     product = emit("linalg.contract", [pair[0][0], pair[1][0], start], [start.type], attributes, form, 1)
 
     def compute(arguments: Any) -> ir.Value:
-        factors = [tensors.widened(evaluator, a, form) for a in list(arguments)[:2]]
-        return emit("arith.addf", [arguments[2], emit("arith.mulf", factors, f32, {}, form)], f32, {}, form)
+        factors = [tensors.widened_to(evaluator, a, wide, form) for a in list(arguments)[:2]]
+        return emit("arith.addf", [arguments[2], emit("arith.mulf", factors, [wide], {}, form)], [wide], {}, form)
 
-    types = [pair[0][0].type.element_type, pair[1][0].type.element_type, evaluator.builder.f32]
+    types = [pair[0][0].type.element_type, pair[1][0].type.element_type, wide]
     tensors.body(evaluator, product.regions[0], types, compute, form)
     value = product.results[0]
     return value if len(made) == len(kept) else _spread_over(evaluator, value, made, kept, shape, form)
@@ -168,13 +169,14 @@ def _product(
     evaluator: Evaluator, pair: list[tuple[ir.Value, list[Any]]], names: list[Any], shape: tuple[int, ...], form: Form
 ) -> ir.Value:
     """Products of elements, of which nothing is summed."""
+    wide = tensors.summed_in(evaluator, *(tensor for tensor, _ in pair))
 
     def compute(made: Comprehension) -> ir.Value:
         factors = [
-            tensors.widened(evaluator, made.read(evaluator, t, tuple(names.index(n) for n in own), form), form)
+            tensors.widened_to(evaluator, made.read(evaluator, t, tuple(names.index(n) for n in own), form), wide, form)
             for t, own in pair
         ]
-        return evaluator.builder.emit("arith.mulf", factors, [evaluator.builder.f32], {}, form)
+        return evaluator.builder.emit("arith.mulf", factors, [wide], {}, form)
 
     return tensors.generic(evaluator, shape, compute, form)
 

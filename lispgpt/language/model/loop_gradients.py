@@ -68,10 +68,10 @@ class LoopGradients:
         self.totals: list[ir.Value] = []
 
     def _first(self, gradient: ir.Value | None, place: int) -> ir.Value:
-        f32 = self.evaluator.builder.f32
+        wide = tensors.summed_in(self.evaluator, self.carried[place])
         if gradient is None:
-            return tensors.filled(self.evaluator, shape_of(self.carried[place]), 0.0, f32, self.form)
-        return as_type(self.evaluator, gradient, f32, self.form)
+            return tensors.filled(self.evaluator, shape_of(self.carried[place]), 0.0, wide, self.form)
+        return as_type(self.evaluator, gradient, wide, self.form)
 
     def _varying(self) -> list[int]:
         """Which of what is carried depends on what has gradients."""
@@ -110,8 +110,8 @@ class LoopGradients:
         if not self.rounds:
             self.totals = list(sums)
             return self._of_starts(self.gradients)
-        f32 = evaluator.builder.f32
-        sums = [as_type(evaluator, total, f32, form) for total in sums]
+        wide = [tensors.summed_in(evaluator, value) for value in self.captured]
+        sums = [as_type(evaluator, *pair, form) for pair in zip(sums, wide, strict=True)]
         kept = [self._room(value) for value in (*self.carried, *self.products)]
         results, self.totals = self._loop_back(sums, kept, inside)
         self._keep(kept)

@@ -38,7 +38,7 @@ class Scatter:
         own = (self.shape[self.position], *rest)
         if base is not None and own == self.shape and self.position == 0:
             return self._added(base, rows, where, count)
-        zeros = tensors.filled(evaluator, own, 0.0, evaluator.builder.f32, form)
+        zeros = tensors.filled(evaluator, own, 0.0, tensors.summed_in(evaluator, rows), form)
         made = self._added(zeros, rows, where, count)
         others = range(1, len(own))
         order = (*others[: self.position], 0, *others[self.position :])
