@@ -228,7 +228,7 @@
           (= size 1) (slice (order-by-network (- x)) [0 0] [rows k])
           :else (greatest-by-chunks x k size))))
 
-; the same: they are in the k chunks with the greatest maxima, since of another chunk k elements go ahead of all
+; what `greatest-columns` gives: they are in the k chunks with the greatest maxima, as k elements go ahead of all others
 (defn greatest-by-chunks [x k size]
   (let [[rows n] (shape x)
         chunks (ceil-div n size)
