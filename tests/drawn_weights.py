@@ -15,7 +15,7 @@ from lispgpt.runtime.checkpoints.floats_of_8_bits import nearest_e4m3
 
 STEPS = 1 << 16
 DRAWN = {"q8_0": 127 / 4.5, "int8": 127 / 4.5, "q4_0": 3.0, "q4_k": 257.0, "q5_k": 527.0, "q6_k": 1366.0}
-DRAWN |= {"iq4_xs": 1270.0, "fp8": 100.0}
+DRAWN |= {"k_mix": 1366.0, "iq4_xs": 1270.0, "fp8": 100.0}
 """How large the numbers of a block are as a rule, in steps of its `d`."""
 
 
@@ -63,7 +63,7 @@ def _drawn(shape: list[int], dtype: str, scale: float, rng: np.random.Generator)
     blocks = blocks.copy()
     blocks["d"] = step = rng.uniform(0.7, 1.3, blocks.shape) * scale / DRAWN[dtype]
     if "dmin" in kind.numpy.names:  # type: ignore[operator]
-        blocks["dmin"] = (15.5 if dtype == "q5_k" else 7.5) * step
+        blocks["dmin"] = {"q4_k": 7.5, "q5_k": 15.5, "k_mix": 0.5}[dtype] * step
     if "qs" not in kind.numpy.names or dtype == "iq4_xs":  # type: ignore[operator]
         return blocks  # which scales of both signs give a mean of 0
     half = np.abs(rng.normal(0, DRAWN[dtype], 128))

@@ -30,8 +30,17 @@ PERMUTED = ("llama", "mistral", "mixtral", "granite", "olmo", "smollm3")
 """Whose queries' and keys' columns are in turns what folders have in halves."""
 
 
-def write_gguf(folder: Folder, path: Path, kind: str = "F32", tokenizer: Mapping[str, Any] | None = None) -> Path:
-    """Write a folder's model with matrices of a type (where their rows are of whole blocks, else in F32)."""
+def write_gguf(
+    folder: Folder,
+    path: Path,
+    kind: str = "F32",
+    tokenizer: Mapping[str, Any] | None = None,
+    others: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a folder's model with matrices of a type (where their rows are of whole blocks, else in F32).
+
+    others: of those whose names start so, their own type.
+    """
     config = dict(folder.config)
     architecture = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(str(path), architecture)
@@ -39,7 +48,8 @@ def write_gguf(folder: Folder, path: Path, kind: str = "F32", tokenizer: Mapping
     for name, value in (tokenizer or {}).items():
         getattr(writer, f"add_{name}")(value)
     for name, values in _tensors(folder, config, architecture).items():
-        stored = gguf.GGMLQuantizationType[kind]
+        own = next((own for start, own in (others or {}).items() if name.startswith(start)), kind)
+        stored = gguf.GGMLQuantizationType[own]
         block, _ = gguf.GGML_QUANT_SIZES[stored]
         if values.ndim < 2 or values.shape[-1] % block or "_norm" in name:
             stored = gguf.GGMLQuantizationType.F32

@@ -35,7 +35,7 @@ PROGRAM = """
 
 
 FEW = [("q8_0", 96), ("q4_0", 96), ("q4_0", 192), ("int8", 384)]
-FEW += [(kind, 256 * n) for kind, n in (("q4_k", 1), ("q5_k", 1), ("q6_k", 3), ("iq4_xs", 1))]
+FEW += [(kind, 256 * n) for kind, n in (("q4_k", 1), ("q5_k", 1), ("q6_k", 3), ("iq4_xs", 1), ("k_mix", 2))]
 """Types, and numbers of a row, of products that CPUs add up as whole numbers."""
 
 
@@ -113,7 +113,17 @@ def test_quantised_numbers_are_near(dtype: str, fresh_seed: int) -> None:
     values[5] = np.abs(values[5])
     blocks = in_blocks_of(values, dtype)
     assert blocks.shape == find_dtype(dtype).items(values.shape) and blocks.dtype == find_dtype(dtype).numpy
-    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15, "q5_k": 31, "q6_k": 31, "iq4_xs": 9, "int8": 127, "fp8": 28}[dtype]
+    steps = {
+        "q8_0": 127,
+        "q4_0": 8,
+        "q4_k": 15,
+        "q5_k": 31,
+        "q6_k": 31,
+        "iq4_xs": 9,
+        "k_mix": 31,
+        "int8": 127,
+        "fp8": 28,
+    }[dtype]
     largest = np.abs(values.reshape(7, -1, find_dtype(dtype).block)).max(-1).repeat(find_dtype(dtype).block, -1)
     error = np.abs(widened(blocks, dtype) - values)
     assert (error <= 1.05 * largest / steps + 1e-6).all()

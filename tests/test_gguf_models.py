@@ -16,7 +16,7 @@ import lispgpt
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights, programs
-from lispgpt.runtime.checkpoints.blocks import in_blocks_of
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 
 pytestmark = pytest.mark.drawn
 
@@ -125,6 +125,39 @@ def test_blocks_of_256_stay_as_they_are(kind: str, tmp_path: Path) -> None:
         found = np.empty(find_dtype(kind.lower()).items(wanted.shape), find_dtype(kind.lower()).numpy)
         opened.read_into(name, found, kind.lower())
         assert np.array_equal(found, in_blocks_of(wanted, kind.lower())), name
+
+
+MIXED = {"blk.1.attn_v": "Q6_K", "blk.1.ffn_down": "Q6_K", "output.": "Q6_K"}
+"""What is in Q6_K where a file is Q4_K_M, all else being in Q4_K."""
+
+
+def test_matrices_of_several_k_types_keep_their_numbers(tmp_path: Path) -> None:
+    """As users download them: tensors of one weight are of Q4_K in some layers and of Q6_K in others."""
+    path = write_gguf(wide(FOLDERS["llama-3-f32"], 128), tmp_path / "model.gguf", "Q4_K", others=MIXED)
+    opened = open_weights(path)
+    assert opened.notice == ""
+    kept = opened.config["weight-types"]
+    assert {name: kept[name] for name in ("qkv-w", "up-w", "down-w", "head-w")} == {
+        "qkv-w": "k_mix", "up-w": "q4_k", "down-w": "k_mix", "head-w": "q6_k"
+    }  # fmt: skip
+    for name in ("qkv-w", "down-w"):
+        info = opened.info(name)
+        blocks, wanted = np.empty(find_dtype("k_mix").items(info.shape), find_dtype("k_mix").numpy), opened.tensor(name)
+        opened.read_into(name, blocks, "k_mix")
+        assert np.array_equal(widened(blocks, "k_mix"), wanted), name
+
+
+@pytest.mark.slow
+def test_models_of_several_k_types_are_followed(tmp_path: Path) -> None:
+    folder = wide(FOLDERS["llama-3-f32"], 128)
+    path, logits = write_gguf(folder, tmp_path / "model.gguf", "Q4_K", others=MIXED), []
+    for settings in ({}, {"weight-type": "f32"}):
+        with lispgpt.load(path, settings=settings) as model:
+            entry = model.entry("decode-greedy", "this", batch=1, positions=1).name
+            steps = enumerate(folder.cases[0].prompt[:4])
+            found = [model.session.run(entry, tokens=[[t]], positions=[[n]])["logits"].copy() for n, t in steps]
+            logits.append(np.concatenate(found))
+    assert np.abs(logits[0] - logits[1]).max() < 5e-4 * np.abs(logits[1]).max()
 
 
 def test_blocks_that_no_kernel_reads_become_others_and_that_is_said(tmp_path: Path) -> None:

@@ -82,6 +82,15 @@ DTYPES = {
         _block("q4_k", 256, ("d dmin", "<f2", 1), ("scales", "u1", 12), ("qs", "u1", 128)),
         _block("q5_k", 256, ("d dmin", "<f2", 1), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)),
         _block("q6_k", 256, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2", 1)),
+        _block(
+            "k_mix",
+            256,
+            ("d dmin", "<f2", 1),
+            ("minima", "u1", 8),
+            ("scales", "i1", 16),
+            ("ql", "u1", 128),
+            ("qh", "u1", 64),
+        ),
         _block("int8", 128, ("d", "<f4", 1), ("qs", "i1", 128)),
         _block("fp8", 128, ("d", "<f4", 1), ("qs", "u1", 128), floats="f8e4m3"),
         _block("iq4_nl", 32, ("d", "<f2", 1), ("qs", "u1", 16)),
@@ -103,12 +112,15 @@ DECLARED_DTYPES = (*MODEL_DTYPES, "f64", "f16", "i64", "i16", "i8", "u8", "i1")
 MOST_DIMENSIONS = 32
 """Of a tensor: what arrays of every numpy may have."""
 
+MIXED = {"k_mix": ("q4_k", "q5_k", "q6_k")}
+"""Blocks that have all numbers of several types of others, where a matrix is of those."""
+
 INTEGERS = ("i64", "i32", "i16", "i8", "u8", "i1")
 
-BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "iq4_xs", "int8", "fp8")
+BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "iq4_xs", "k_mix", "int8", "fp8")
 """What a model's weights may also be of: blocks that kernels read as they are."""
 
-OWN_BLOCKS = ("int8", "fp8")
+OWN_BLOCKS = ("k_mix", "int8", "fp8")
 """Those of them that no GGUF file has."""
 
 COLLECTIVE_DTYPES = ("f32", "bf16", "i32")

@@ -141,19 +141,35 @@
 ; 128, the lower four bits of the first 64 are the lower halves of 64 bytes, and of the others the upper ones; the upper
 ; two bits of each 32 are two of each of 32 bytes
 
-(defn q6_k [blocks]
+(defn sixes [blocks lower upper scale-bytes]
   (let [[rows n size] (shape blocks)
         part (fn [first sizes] (reshape (bytes-of blocks first (fold * 1 sizes)) (concat [rows n] sizes)))
-        [low high scales] [(part 0 [2 2 2 16]) (part 128 [2 2 16]) (part 192 [2 2 2 2])]
-        scale (half-at blocks 208)]
+        [low high scales] [(part lower [2 2 2 16]) (part upper [2 2 16]) (part scale-bytes [2 2 2 2])]]
+    (fn [scale r b j upper odd s i]
+      (let [half (cast upper i32)
+            four (bits-of (byte (at low r b j odd s i)) (* 4 half) 4)
+            two (bits-of (byte (at high r b j s i)) (+ (* 4 half) (* 2 (cast odd i32))) 2)
+            number (arith.subi (arith.ori four (arith.shli two (: 4 i32))) (: 32 i32))
+            own (arith.sitofp {:result f32} (at scales r b j upper odd s))]
+        (* (arith.sitofp {:result f32} number) (* own (at scale r b)))))))
+
+(defn q6_k [blocks]
+  (let [[rows n size] (shape blocks)
+        [value scale] [(sixes blocks 0 128 192) (half-at blocks 208)]]
+    (reshape
+      (tensor [r rows b n j 2 upper 2 odd 2 s 2 i 16] (value scale r b j upper odd s i))
+      [rows (* 256 n)])))
+
+; ---- k_mix: what Q4_K, Q5_K and Q6_K say, for matrices that are of several of them: as Q6_K, each 32 less a byte times
+; an f16 that all of them share
+
+(defn k_mix [blocks]
+  (let [[rows n size] (shape blocks)
+        [value scale lowest] [(sixes blocks 28 156 12) (half-at blocks 0) (half-at blocks 2)]
+        minima (reshape (bytes-of blocks 4 8) [rows n 2 2 2])]
     (reshape
       (tensor [r rows b n j 2 upper 2 odd 2 s 2 i 16]
-        (let [half (cast upper i32)
-              four (bits-of (byte (at low r b j odd s i)) (* 4 half) 4)
-              two (bits-of (byte (at high r b j s i)) (+ (* 4 half) (* 2 (cast odd i32))) 2)
-              number (arith.subi (arith.ori four (arith.shli two (: 4 i32))) (: 32 i32))
-              own (arith.sitofp {:result f32} (at scales r b j upper odd s))]
-          (* (arith.sitofp {:result f32} number) (* own (at scale r b)))))
+        (- (value scale r b j upper odd s i) (* (real (byte (at minima r b j upper odd))) (at lowest r b))))
       [rows (* 256 n)])))
 
 ; ---- IQ4_XS: eight times 32 numbers of a table, each times six bits less 32, and all times an f16: of the eight, the

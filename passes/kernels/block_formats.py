@@ -240,6 +240,41 @@ class ByteScales(Scales):
 
 
 @dataclass(frozen=True)
+class MixedScales(Scales):
+    """Of parts of 16 a signed byte each, from byte 12 on, and of parts of 32 a minimum, from byte 4 on, each times an
+    f16 that all of them share: the first two."""
+
+    part: int = 16
+    least: bool = True
+    words: int = 2
+
+    def head(self, load: Load, k: Index) -> ir.Value:
+        scales = load(b.add(12, b.mul(b.mod(b.div(k, 32), 8), 2)), 2)
+        minima = load(b.add(4, b.mul(b.mod(b.div(k, 64), 4), 2)), 2)
+        pairs = elements([b.lane_of(scales, 0), b.lane_of(minima, 0)])
+        pairs = b.emit("vector.bitcast", [pairs], [ir.VectorType.get([1], b.i32())])
+        return elements([b.lane_of(load(0, 4), 0), b.lane_of(pairs, 0)])
+
+    def scale(self, head: ir.Value, k: Index) -> Both:
+        bytes_ = b.lane_of(head, 1)
+        up = b.binary("arith.shli", bytes_, narrow(b.sub(24, b.mul(b.mod(b.div(k, 16), 2), 8))))
+        scale = b.emit("arith.sitofp", [b.binary("arith.shrsi", up, b.constant(24, b.i32()))], [b.f32()])
+        place = narrow(b.add(16, b.mul(b.mod(b.div(k, 32), 2), 8)))
+        least = b.emit("arith.uitofp", [masked(b.binary("arith.shrui", bytes_, place), 0, 255)], [b.f32()])
+        halves = b.emit("vector.bitcast", [head], [ir.VectorType.get([4], ir.F16Type.get())])
+        shared = [b.extend(b.lane_of(halves, i)) for i in range(2)]
+        return b.binary("arith.mulf", shared[0], scale), b.binary("arith.mulf", shared[1], least)
+
+    def of_blocks(self, loads: Sequence[Load]) -> ir.Value:
+        numbers = b.emit("arith.sitofp", [loads[0](12, 16)], [ir.VectorType.get([16], b.f32())])
+        return b.binary("arith.mulf", numbers, b.splat(b.extend(word_of(loads[0](0, 2), ir.F16Type.get())), 16))
+
+    def minima(self, load: Load) -> ir.Value:
+        numbers = b.emit("arith.uitofp", [load(4, 8)], [ir.VectorType.get([8], b.f32())])
+        return b.binary("arith.mulf", numbers, b.splat(b.extend(word_of(load(2, 2), ir.F16Type.get())), 8))
+
+
+@dataclass(frozen=True)
 class SplitScales(Scales):
     """Of eight parts six bits each, of which 32 are subtracted, times an f16 that all of them share and that stands
     first: behind it two bytes have the upper two bits, and four have the lower four."""
@@ -329,6 +364,7 @@ FORMATS = {
     "q4_k": Format((Bits(16, 4, 32),), SixBitScales()),
     "q5_k": Format((Bits(48, 4, 32), Bits(16, 1, 32)), SixBitScales()),
     "q6_k": Format((Bits(0, 4, 64), Bits(128, 2, 32)), ByteScales(first=192), least=-32),
+    "k_mix": Format((Bits(28, 4, 64), Bits(156, 2, 32)), MixedScales(), least=-32),
     "iq4_xs": Format((Bits(8, 4, 16),), SplitScales(), least=-128, values=tuple(v + 128 for v in IQ4)),
 }
 

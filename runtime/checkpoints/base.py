@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, MIXED, MODEL_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 from lispgpt.runtime.checkpoints.mapped_file import MappedFile
@@ -193,6 +193,12 @@ class StoredTensor:
         widths = [columns if s is None or s.block[1] >= columns else s.block[1] for s in self.scales]
         return None not in self.scales and not any(width % fp8.block for width in widths)
 
+    def is_mixed_in(self, dtype: str) -> bool:
+        """Whether all its pieces are in blocks of which others have all numbers."""
+        return (
+            set(self.kinds) <= set(MIXED.get(dtype, ())) and not self.added and not self.transposed and bool(self.kinds)
+        )
+
     def scales_of(self, pieces: Sequence[tuple[np.ndarray, str]]) -> list[Scales | None]:
         """What these of the pieces are multiplied by."""
         places = {id(piece): scale for piece, scale in zip(self.pieces, self.scales, strict=False)}
@@ -253,7 +259,9 @@ class MappedCheckpoint(Checkpoint):
         return self._stored(name).view()
 
     def has_blocks(self, name: str, dtype: str) -> bool:
-        return super().has_blocks(name, dtype) or (dtype == "fp8" and self._stored(name).is_in_fp8)
+        stored = self._stored(name)
+        own = stored.is_in_fp8 if dtype == "fp8" else stored.is_mixed_in(dtype)
+        return own or super().has_blocks(name, dtype)
 
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         stored = self._stored(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lispgpt.base.dtypes import OWN_BLOCKS, find_dtype
+from lispgpt.base.dtypes import MIXED, OWN_BLOCKS, find_dtype
 from lispgpt.runtime.checkpoints.floats_of_8_bits import LARGEST, floats_of_8_bits, nearest_e4m3
 
 SUB, SIXES = 32, 63
@@ -19,6 +19,12 @@ def widened(blocks: np.ndarray, dtype: str) -> np.ndarray:
     from gguf import GGMLQuantizationType, quants
 
     rows = np.ascontiguousarray(blocks)
+    if dtype in MIXED:
+        sixes = np.empty(rows.shape, find_dtype("q6_k").numpy)
+        for field in ("d", "scales", "ql", "qh"):
+            sixes[field] = rows[field]
+        least = rows["minima"] * rows["dmin"].astype(np.float32)[..., None]
+        return widened(sixes, "q6_k") - least.repeat(SUB, -1).reshape(*rows.shape[:-1], -1)
     if dtype in OWN_BLOCKS:
         floats = find_dtype(dtype).floats
         numbers = floats_of_8_bits(floats)[rows["qs"]] if floats else rows["qs"]
@@ -37,6 +43,39 @@ def in_blocks_of(values: np.ndarray, dtype: str) -> np.ndarray:
     else:
         made = quants.quantize(flat, GGMLQuantizationType[dtype.upper()]).view(find_dtype(dtype).numpy)
     return made.reshape(*values.shape[:-1], -1)
+
+
+def mixed(blocks: np.ndarray, dtype: str) -> np.ndarray:
+    """Rows of blocks of one of MIXED's types as those of "k_mix", which stand for the same numbers."""
+    made = np.zeros(blocks.shape, find_dtype("k_mix").numpy)
+    if dtype == "q6_k":
+        for field in ("d", "scales", "ql", "qh"):
+            made[field] = blocks[field]
+        return made
+    made["d"], made["dmin"] = blocks["d"], blocks["dmin"]
+    first, second, last = (blocks["scales"][..., i : i + 4] for i in (0, 4, 8))
+    scales = np.concatenate([first & SIXES, last & 15 | first >> 6 << 4], -1)
+    made["scales"] = scales.repeat(2, -1)
+    made["minima"] = np.concatenate([second & SIXES, last >> 4 | second >> 6 << 4], -1)
+    bytes_ = blocks["qs"].reshape(*blocks.shape, 4, 1, SUB)
+    numbers = np.concatenate([bytes_ & 15, bytes_ >> 4], -2).reshape(*blocks.shape, 8, SUB)
+    if dtype == "q5_k":
+        numbers |= (blocks["qh"][..., None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1) << 4
+    _put_sixes(made, numbers + 32)
+    return made
+
+
+def _put_sixes(blocks: np.ndarray, sixes: np.ndarray) -> None:
+    """Write numbers of six bits, 256 of each block."""
+    of_half = sixes.reshape(*blocks.shape, 2, 2, 2, SUB)  # [… half upper odd 32]
+    low, places = of_half & 15, np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
+    blocks["ql"] = (low[..., 0, :, :] | low[..., 1, :, :] << 4).reshape(*blocks.shape, -1)
+    twos = of_half.reshape(*blocks.shape, 2, 4, SUB) >> 4 << places
+    blocks["qh"] = np.bitwise_or.reduce(twos, axis=-2).reshape(*blocks.shape, -1)
+
+
+def _k_mix(values: np.ndarray) -> np.ndarray:
+    return mixed(_q6_k(values), "q6_k")
 
 
 def _q4_k(values: np.ndarray) -> np.ndarray:
@@ -90,12 +129,7 @@ def _q6_k(values: np.ndarray) -> np.ndarray:
     blocks["scales"] = np.clip(np.rint(_divided(step, scale)), -128, 127)
     steps = blocks["scales"] * scale
     numbers = np.clip(np.rint(_divided(parts, steps[..., None])), -32, 31).astype(np.int8) + 32
-    # [blocks half upper odd 32]
-    of_half = numbers.astype(np.uint8).reshape(-1, 2, 2, 2, 32)
-    low = of_half & 15
-    blocks["ql"] = (low[:, :, 0] | low[:, :, 1] << 4).reshape(len(blocks), -1)
-    places = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
-    blocks["qh"] = np.bitwise_or.reduce(of_half.reshape(-1, 2, 4, 32) >> 4 << places, axis=2).reshape(len(blocks), -1)
+    _put_sixes(blocks, numbers.astype(np.uint8))
     return blocks.reshape(len(values), -1)
 
 
@@ -159,5 +193,5 @@ def _divided(values: np.ndarray, step: np.ndarray) -> np.ndarray:
     return np.divide(values, step, out=np.zeros_like(values), where=step != 0)
 
 
-_OWN = {"q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_xs": _iq4_xs, "int8": _int8, "fp8": _fp8}
+_OWN = {"q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_xs": _iq4_xs, "k_mix": _k_mix, "int8": _int8, "fp8": _fp8}
 """What the package does not make, or does not know."""

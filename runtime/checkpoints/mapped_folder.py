@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base import config_json
-from lispgpt.base.dtypes import BLOCK_DTYPES, DTYPES, FLOATS_OF_8_BITS, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, DTYPES, FLOATS_OF_8_BITS, MIXED, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import MOST, FolderMap, Pattern
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
@@ -150,7 +150,7 @@ def _notice(path: Path, tensors: Mapping[str, StoredTensor], config: Mapping[str
     changed: dict[str, list[str]] = {}
     for name, tensor in tensors.items():
         kinds = {kind for kind in tensor.kinds if find_dtype(kind).block > 1}
-        if kinds and kinds != {kept.get(name)}:
+        if kinds and kinds != {kept.get(name)} and not kinds <= set(MIXED.get(kept.get(name, ""), ())):
             changed.setdefault(kept.get(name, "f32"), []).append(f"{name} ({', '.join(sorted(kinds))})")
     return "; ".join(f"{path}: loaded as {kind}: {', '.join(names)}" for kind, names in changed.items())
 
@@ -205,8 +205,8 @@ def _tensor(
 
 
 def _block_type(tensor: StoredTensor) -> str | None:
-    """The blocks that a matrix is kept in: its own where kernels read those, "q8_0" for other and for several kinds of
-    blocks; None where it has none."""
+    """The blocks that a matrix is kept in: its own where kernels read those, or those that have all numbers of the
+    several ones, or "q8_0"; None where it has none."""
     if tensor.is_in_fp8:
         return "fp8"
     kinds = set(tensor.kinds)
@@ -215,6 +215,8 @@ def _block_type(tensor: StoredTensor) -> str | None:
     (kind, *others) = kinds
     if kind in BLOCK_DTYPES and not others:
         return kind
+    if mixed := next((kind for kind in MIXED if tensor.is_mixed_in(kind)), None):
+        return mixed
     return OTHER_BLOCKS if tensor.info.shape[-1] % find_dtype(OTHER_BLOCKS).block == 0 else None
 
 

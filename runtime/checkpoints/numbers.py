@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import FLOATS_OF_8_BITS, INTEGERS, find_dtype
-from lispgpt.runtime.checkpoints.blocks import widened
+from lispgpt.base.dtypes import FLOATS_OF_8_BITS, INTEGERS, MIXED, find_dtype
+from lispgpt.runtime.checkpoints.blocks import mixed, widened
 from lispgpt.runtime.checkpoints.floats_of_8_bits import floats_of_8_bits
 
 CHUNK = 1 << 17
@@ -74,6 +74,8 @@ def converted(block: np.ndarray, source: str, target: str) -> np.ndarray:
         return block
     if target == "f64" and source in ("f16", *INTEGERS):
         return block.astype(np.float64)
+    if source in MIXED.get(target, ()):
+        return mixed(block, source)
     if find_dtype(source).block > 1:
         block = widened(block, source)
     elif source == "bf16":

@@ -14,10 +14,11 @@ import pytest
 from gguf_files import write_vocabulary
 from recorded_folders import folders
 
-from lispgpt.base.dtypes import DTYPES, OWN_BLOCKS
+from lispgpt.base.dtypes import DTYPES, MIXED, OWN_BLOCKS
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights
 from lispgpt.runtime import tokenizers
+from lispgpt.runtime.checkpoints.blocks import mixed
 from lispgpt.runtime.checkpoints.numbers import is_finite, widened
 from lispgpt.runtime.gguf.header import read_header
 from lispgpt.runtime.tokenizers.base import byte_alphabet
@@ -205,3 +206,13 @@ def test_tokenizers_that_are_not_right_are_one_clear_error(about: dict, message:
     path = _write(tmp_path / "t.gguf", **about)
     with pytest.raises(UserError, match=message):
         tokenizers.find(path, None)
+
+
+@pytest.mark.parametrize("kind", MIXED["k_mix"])
+def test_mixed_blocks_stand_for_the_same_numbers(kind: str, fresh_seed: int) -> None:
+    """To the last bit: of a Q4_K_M file, matrices that are of Q4_K and Q6_K."""
+    rng, dtype = np.random.default_rng(fresh_seed), DTYPES[kind]
+    blocks = np.frombuffer(rng.bytes(6 * dtype.item_bytes), dtype.numpy).reshape(2, 3).copy()
+    for field in {"d", "dmin"} & set(dtype.numpy.names or ()):
+        blocks[field] = rng.normal(0, 1, (2, 3))
+    assert np.array_equal(widened(mixed(blocks, kind), "k_mix"), widened(blocks, kind))

@@ -202,9 +202,10 @@ class PackedRuns(Packed):
         return of_member(replace(self, source=source), rows, self.tile.shape[-1], row_part, part_of_k, lanes)
 
 
-Group = tuple[int, list[list[list[ir.Value]]], list[list[tuple[ir.Value, ir.Value | None]]]]
-"""Of numbers that share scales: the first block of k; for each block, each tile along A and each of a lane's rows there
-a run; and for each tile the scale, and what is taken away, of each piece of results."""
+Group = tuple[int, ir.Value | None, list[list[list[ir.Value]]], list[list[tuple[ir.Value, ir.Value | None]]]]
+"""Of numbers that share scales: the first block of k, and whether a lane's runs are of them, None where all are; for
+each block, each tile along A and each of a lane's rows there a run; and for each tile the scale, and what is taken
+away, of each piece of results."""
 
 
 def of_member(
@@ -218,15 +219,13 @@ def of_member(
     starts = [b.add(b.mul(row_part, rows), m * unit.rows) for m in range(rows // unit.rows)]
     for start in range(0, share, each):
         begin = b.add(b.mul(part_of_k, share), start)
-        runs = []
+        runs, own = [], None
+        if each < unit.block:
+            own = b.equal(b.div(lanes.group, scaled), start % unit.block // each)
         for block in range(-(-each // unit.block)):
             first = b.mul(b.div(begin, unit.block), unit.block) if each < unit.block else begin
             k = b.add(b.add(first, block * unit.block), b.mul(lanes.group, unit.run))
             at = [[b.add(b.add(m, lanes.row), r) for r in unit.left_rows] for m in starts]
-            of_block = [[weights.run(row, k, unit.run) for row in of_tile] for of_tile in at]
-            if each < unit.block:
-                own = b.equal(b.div(lanes.group, scaled), start % unit.block // each)
-                of_block = [[b.masked(own, run) for run in of_tile] for of_tile in of_block]
-            runs.append(of_block)
+            runs.append([[b.masked(own, weights.run(row, k, unit.run)) for row in of_tile] for of_tile in at])
         places = [[b.add(b.add(m, lanes.result_row), piece.row) for piece in unit.pieces()] for m in starts]
-        yield start // unit.block, runs, [[weights.scale(row, begin) for row in of_tile] for of_tile in places]
+        yield start // unit.block, own, runs, [[weights.scale(row, begin) for row in of_tile] for of_tile in places]

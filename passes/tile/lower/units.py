@@ -197,8 +197,8 @@ class ScaledSums:
     def values(self) -> list[ir.Value]:
         m_tiles, n_tiles = self.sums.tiles
         totals = [flat(total) for total in self.sums.values]
-        for block, runs, scales in self.groups:
-            found, whole = self._products(runs, block, any(least for _, least in scales[0]))
+        for block, live, runs, scales in self.groups:
+            found, whole = self._products(runs, block, live, any(least for _, least in scales[0]))
             for m in range(m_tiles):
                 scale, least = self._of_lane(scales[m])
                 for n in range(n_tiles):
@@ -209,14 +209,14 @@ class ScaledSums:
         return [shaped(total, self.unit.accumulator_type()) for total in totals]
 
     def _products(
-        self, own: list[list[list[ir.Value]]], first: int, has_least: bool
+        self, own: list[list[list[ir.Value]]], first: int, live: ir.Value | None, has_least: bool
     ) -> tuple[list[ir.Value], list[ir.Value]]:
         """Sums over a group's blocks of k without scales; and where numbers have a least one, sums of B alone, for each
-        of its tiles."""
+        of its tiles.  live: whether a lane's runs are of the group."""
         unit, (m_tiles, n_tiles) = self.unit, self.sums.tiles
         zero = b.constant(0.0, unit.accumulator_type())
         found, whole = [zero] * (m_tiles * n_tiles), [zero] * n_tiles
-        ones = b.constant(1.0, b.with_width(ir.BF16Type.get(), unit.run))
+        ones = b.masked(live, b.constant(1.0, b.with_width(ir.BF16Type.get(), unit.run)))
         for block, rows in enumerate(own):
             runs = [[self.right(q, n, first + block) for n in range(n_tiles)] for q in range(self.parts)]
             for m in range(m_tiles):
