@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.values import Closure
@@ -23,7 +22,7 @@ from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import AttentionBuilder
 from lispgpt.passes.tile.build_rows import RowsBuilder, RowTensor
-from lispgpt.passes.tile.copies import is_direct
+from lispgpt.passes.tile.copies import is_direct, whole_words
 from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
 from lispgpt.passes.tile.row_reductions import row_reductions
@@ -143,7 +142,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "single-loads": ((OPERAND, NUMBER, NUMBER, NUMBER), single_loads),
     "transposed": ((PRODUCT,), lambda kernel: kernel.transposed),
     "packed": ((KERNEL,), lambda kernel: replace(kernel, packs=True)),
-    "block": ((OPERAND,), lambda operand: find_dtype(getattr(operand, "blocks", "") or "bf16").block),
+    "block": ((OPERAND,), whole_words),
     "memory?": ((OPERAND,), lambda operand: strided(operand.tensor) is not None),
     "brought?": ((OPERAND,), lambda operand: not operand.reduces() or row_reductions(operand) is not None),
     "instruction": ((KERNEL,), lambda kernel: kernel.instruction),

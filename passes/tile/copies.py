@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
@@ -72,6 +73,14 @@ def seen_as(tensor: ir.Value, kinds: Sequence[tuple[int, ...]]) -> Seen:
     dims = tuple(range(len(shape_of(tensor))))
     layout = ProductLayout(shape_of(tensor), kinds[0], kinds[1], (), kinds[2], dims, (), ())
     return tensor, layout, dims, kinds[1]
+
+
+def whole_words(operand: Operand) -> int:
+    """The least count of numbers along k that are in whole blocks and whole words; 1 where it is in no blocks."""
+    if not isinstance(operand, PackedOperand):
+        return 1
+    dtype = find_dtype(operand.blocks)
+    return dtype.block * (WORD // gcd(dtype.item_bytes, WORD))
 
 
 def boxes_of(operand: Operand, copies: TensorCopies) -> Boxes | None:

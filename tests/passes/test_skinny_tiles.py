@@ -18,6 +18,7 @@ from real_sizes import models
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.compiler.kernel_report import kernel_table
+from lispgpt.language.core.library import LIBRARY
 from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.checkpoints.blocks import widened
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
@@ -153,6 +154,23 @@ def test_blocks_that_lanes_load(chip: str, kind: str, tmp_path: Path) -> None:
     rng = seeded.rng()
     sizes = int(rng.integers(2, 17)), int(rng.integers(16, 100)), 2048 * int(rng.integers(1, 3))
     check(chip, str(rng.choice(list(FORMS))), sizes, (str(rng.choice(["f32", "bf16"])), kind), tmp_path, "direct")
+
+
+@pytest.mark.parametrize("kind", ["q6_k", "int8"])
+def test_steps_are_of_whole_words(kind: str, tmp_path: Path) -> None:
+    """Also where one block is none: a step that began within a word would load from where none begins."""
+    rng = seeded.rng()
+    text = (LIBRARY / "kernels" / "direct.lisp").read_text()
+    tilings = text[text.index("(def tilings") : text.index("; [rows sharing]")]
+    short = f"(def tilings [[16 1 {find_dtype(kind).block // 32} 1 1]])\n"
+    (tmp_path / "mine.lisp").write_text(text.replace(tilings, short).replace("(schedule direct", "(schedule mine"))
+    sizes = int(rng.integers(2, 9)), int(rng.integers(16, 60)), 2048
+    request, given, expected = made(tmp_path, "plain", sizes, ("f32", kind), "cuda:sm_90a", CHOICE.format("direct"))
+    request = replace(request, schedules=[tmp_path / "mine.lisp"])
+    artifact, _ = compile_request(request, Observer())
+    (entry,) = artifact.plan.entries
+    assert (artifact.kernels[entry.launches[-1].kernel].get("tiles") == "mine") == (kind == "int8")
+    agrees(run(artifact, entry, given), expected, (kind, sizes))
 
 
 @pytest.mark.parametrize("form", ["plain", "with what follows"])
