@@ -8,13 +8,13 @@ the batch.  Where prompts are taken in together, places stay free until there ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from lispgpt.runtime.batch_states import settle
-from lispgpt.runtime.decoding import DRAWN, padded, result_of, runs_on, step_inputs
+from lispgpt.runtime.decoding import DRAWN, GREEDY, MASK, STEERED, padded, result_of, runs_on, step_inputs
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.near_ties import near_rows
@@ -116,23 +116,22 @@ class Batch:
         there = [(place, text) for place, text in enumerate(self.places) if text is not None]
         if not there:
             return
-        rows = Rows(there, self.apart) if self.chooses and all(text.generator.plain for _, text in there) else None
+        plain = [each for each in there if self.chooses and each[1].generator.plain]
+        rest = [each for each in there if not (self.chooses and each[1].generator.plain)]
+        rows = Rows(plain, self.apart)
         for choices in self._steps([text for _, text in there]):
             self.steps += 1
-            if rows is not None:
-                if rows.add(choices):
-                    if rows.due():
-                        yield from rows.pieces()
-                    continue
+            clear = rows.add(choices)
+            if not clear or rows.due():
                 yield from rows.pieces()
-            chosen = self._by_place(choices)
-            for place, text in self._clear_first(there, choices):
-                if not text.ended and not text.generator.parted:  # the others' rows go on until all stop
-                    yield text, text.take(self._chosen(text.generator, chosen[place]))
-            if rows is not None:
-                rows = Rows(there, self.apart)
-        if rows is not None:
-            yield from rows.pieces()
+            if rest or not clear:
+                chosen = self._by_place(choices)
+                for place, text in self._clear_first(rest if clear else there, choices):
+                    if not text.ended and not text.generator.parted:  # the others' rows go on until all stop
+                        yield text, text.take(self._chosen(text.generator, chosen[place]))
+            if not clear:
+                rows = Rows(plain, self.apart)
+        yield from rows.pieces()
         self.places = [None if text and text.ended else text for text in self.places]
 
     @staticmethod
@@ -161,7 +160,23 @@ class Batch:
             parted = any(text.generator.parted for text in texts)
             return not parted and not self._enough_places() and not all(text.ended for text in texts)
 
-        yield from self.session.repeat(self.entry, result_of(self.entry), count, ahead, all_go_on)
+        if any(text.generator.choice == STEERED for text in texts):
+            yield from self._steered(inputs[MASK], count, all_go_on)
+        else:
+            yield from self.session.repeat(self.entry, result_of(self.entry), count, ahead, all_go_on)
+
+    def _steered(self, masks: np.ndarray, count: int, go_on: Callable[[], bool]) -> Iterator[np.ndarray]:
+        """What each of `count` steps gives, of which some texts wait for what the one before it gave them: these have
+        new masks then, and all else goes on by itself."""
+        steered = [(n, text) for n, text in enumerate(self.places) if text and text.generator.choice == STEERED]
+        for number in range(count):
+            for place, text in steered if number else ():
+                if not text.ended:
+                    masks[place] = text.generator.mask(masks.shape[1])
+            self.session.start(self.entry, {MASK: masks})
+            yield self.session.result(self.entry, result_of(self.entry))
+            if not go_on():
+                return
 
     def _until_places(self, rooms: Sequence[int]) -> int:
         """Steps after which enough places are free for those who wait, or all are; rooms: steps that texts may have."""
@@ -170,14 +185,19 @@ class Batch:
 
     def _by_place(self, choices: np.ndarray) -> Sequence[Any] | np.ndarray:
         """What each sequence takes of a step: a list, what the device chose; or its logits, for the host to choose."""
-        if not self.chooses and self.entry.name != DRAWN:
+        if not self.chooses and self.entry.name not in (DRAWN, STEERED):
             return choices
         given = choices if self.chooses else self.session.result(self.entry, result_of(self.entry))
         chosen: list[Any] = given.reshape(len(given), -1).tolist()
         if self.chooses:
             return chosen
-        drawn = [text is not None and text.generator.choice == DRAWN for text in self.places]
-        return [tokens if there else row for tokens, there, row in zip(chosen, drawn, choices, strict=True)]
+        own = [text is not None and text.generator.choice in self.given for text in self.places]
+        return [tokens if there else row for tokens, there, row in zip(chosen, own, choices, strict=True)]
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The choices of texts whose tokens the entry gives; the others' the host takes from its logits."""
+        return (GREEDY, DRAWN, STEERED) if self.entry.name == STEERED else (self.entry.name,)
 
     @staticmethod
     def _chosen(generator: Generator, given: Any) -> int:

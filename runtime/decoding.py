@@ -10,6 +10,8 @@ that are run by their names:
     `decode-drawn`     without a report, and with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
     `decode-adjusted`  with `penalties`, `bias` and `counts` behind it, as an `Adjustment` has them; the report,
                        i32 [1 4], ends with the bits of the token's log-probability
+    `decode-steered`   for a batch: `decode-drawn` of the tokens that a fourth input `mask`, i32 [n words], lets come, a
+                       bit for each; and the report, in which those that were drawn are clear
     `verify-draft`     `next`, i32 [n], and `report`, i32 [n 3], after each of n positions
     `all-logits`       `logits`, f32 [n columns], after each of n positions
     `hidden-states`    `hidden`, f32 [n width], what the head takes of each of n positions
@@ -35,12 +37,14 @@ from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment
 from lispgpt.runtime.samplers.base import Sampler, damaged_logits
 from lispgpt.runtime.samplers.greedy import Greedy
+from lispgpt.runtime.samplers.steering import Steering
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
 PREFILL, GREEDY, DRAWN, ADJUSTED = "prefill", "decode-greedy", "decode-drawn", "decode-adjusted"
+STEERED = "decode-steered"
 VERIFY, SCORE, ALL_LOGITS, HIDDEN = "verify-draft", "score-tokens", "all-logits", "hidden-states"
-SAMPLING = "sampling"
+SAMPLING, MASK = "sampling", "mask"
 MOST_PROBABLE = Weighted(1.0, 1, None, 0)
 """What a device draws by where it is to take the most probable token."""
 SHORT_PROMPT, GROUPS = 64, 8
@@ -120,10 +124,12 @@ def check_results(session: Session, entry: Entry, vocab: int) -> None:
         raise UserError(f"entry {entry.name!r} should give logits [1 {vocab}] (or more columns), not [{found}]")
 
 
-def choice_of(sampler: Sampler | None, adjustment: Adjustment | None, logprobs: bool) -> str:
+def choice_of(sampler: Sampler | None, adjustment: Adjustment | Steering | None, logprobs: bool) -> str:
     """The entry that chooses tokens by a sampler, on devices that can; "" where the host has to."""
     if sampler is not None and not isinstance(sampler, Greedy | Weighted):
         return ""
+    if isinstance(adjustment, Steering) and adjustment.masks and not logprobs:
+        return STEERED
     if adjustment is not None or logprobs:
         return ADJUSTED
     return DRAWN if isinstance(sampler, Weighted) else GREEDY
@@ -146,6 +152,7 @@ def step_inputs(entry: Entry, rows: Sequence[Row | None], idle: Sequence[int] | 
     some = next(row for row in rows if row is not None)
     spare = {name: np.zeros_like(value) for name, value in some.more.items()}
     spare |= {SAMPLING: MOST_PROBABLE.settings(0), "penalties": np.ones(3, np.float32)}
+    spare |= {MASK: ~spare[MASK]} if MASK in spare else {}
     free = [0] * len(rows) if idle is None else idle
     every = [row or Row(0, position, spare) for row, position in zip(rows, free, strict=True)]
     inputs: dict[str, Any] = {tokens: [[row.token] for row in every], places: [[row.position] for row in every]}

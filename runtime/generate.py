@@ -15,8 +15,10 @@ from lispgpt.runtime.decoding import (
     ALL_LOGITS,
     DRAWN,
     GREEDY,
+    MASK,
     MOST_PROBABLE,
     SAMPLING,
+    STEERED,
     Row,
     check_results,
     checked_token,
@@ -200,10 +202,18 @@ class Generator:
         """What a step of an entry takes of this sequence, its newest token at its own position or another."""
         self.parted, position = False, self.position if position is None else position
         more = {SAMPLING: self._weighted().settings(position)} if SAMPLING in entry.inputs else {}
-        if self.choice == ADJUSTED:
+        if MASK in entry.inputs:
+            more[MASK] = self.mask(self.session.shape(entry.inputs[MASK])[1])
+        if self.choice == ADJUSTED and "penalties" in entry.inputs:
             own = self.adjustment or Adjustment(Penalties(), self.vocab)
             more |= {"penalties": own.strengths, "bias": own.bias, "counts": own.counts}
         return Row(self.tokens[-1], position, more)
+
+    def mask(self, words: int) -> np.ndarray:
+        """Which tokens may come next, i32 [words], a bit for each."""
+        if self.choice != STEERED:
+            return np.full(words, -1, np.int32)
+        return self.adjustment.words()  # type: ignore[union-attr]
 
     def accept(self, report: Sequence[int]) -> int:
         """The token that a step on the device chose for this sequence, which has now taken in the one before it.

@@ -21,19 +21,19 @@ SECONDS_AHEAD = 0.004
 
 
 class Places(Batch):
-    """entry: decodes greedily.  drawn: draws tokens, where the device can.  wanted: whether there is something else to
-    do.  intake: see `Batch`."""
+    """entry: decodes greedily.  other: gives tokens that are drawn, and those of grammars, where the device can.
+    wanted: whether there is something else to do.  intake: see `Batch`."""
 
     def __init__(
         self,
         session: Session,
         entry: Entry,
-        drawn: Entry | None,
+        other: Entry | None,
         wanted: Callable[[], bool],
         intake: Entry | None,
     ) -> None:
         super().__init__(session, entry, True, intake)
-        self._greedy, self._drawn = entry, drawn
+        self._greedy, self.other = entry, other
         self._wanted = wanted
 
     def _enough_places(self) -> bool:
@@ -42,13 +42,13 @@ class Places(Batch):
     def step(self) -> Iterator[tuple[Text, str]]:
         """A decode step of all texts, or several where nothing else is to be done; each piece, and whose it is.
 
-        A text that the device can draw for is always drawn for there, whatever the others want: the host's draws have
-        other last bits.
+        A text that the device can draw for is always drawn for there, and by one entry, whatever the others want:
+        other draws have other last bits.
         """
         texts = [text for text in self.places if text is not None]
         wanted = {text.generator.choice for text in texts}
-        self.entry = self._drawn if self._drawn is not None and DRAWN in wanted else self._greedy
-        self.chooses = wanted == {self.entry.name}
+        self.entry = self.other if self.other is not None and wanted & {DRAWN, self.other.name} else self._greedy
+        self.chooses = wanted <= {*self.given}
         self.apart = max(SECONDS_APART, SECONDS_A_PIECE * len(texts))
         started, before = time.monotonic(), self.steps
         yield from self._decode()

@@ -101,12 +101,16 @@ class Matcher:
         self._matcher, self._vocab = matcher, vocab
         self._bits = llguidance.numpy.allocate_token_bitmask(1, vocab)
 
-    def allowed(self) -> np.ndarray:
-        """bool [vocab]"""
+    def words(self) -> np.ndarray:
+        """i32 [words]: which tokens may come, a bit for each, the lowest of each word first."""
         llguidance.numpy.fill_next_token_bitmask(self._matcher, self._bits, 0)
         if self._matcher.is_error():
             raise UserError(f"the grammar cannot be followed any further: {_first_line(self._matcher.get_error())}")
-        bits = np.unpackbits(self._bits[0].view(np.uint8), bitorder="little")
+        return self._bits[0]
+
+    def allowed(self) -> np.ndarray:
+        """bool [vocab]"""
+        bits = np.unpackbits(self.words().view(np.uint8), bitorder="little")
         return bits[: self._vocab].astype(bool)
 
     def wrote(self, token: int) -> None:

@@ -10,6 +10,10 @@
 ;                                                `report`: that of the best tokens, with those drawn in their places,
 ;                                                and the logarithms of their probabilities in the model's own logits, an
 ;                                                f32's bits
+;   decode-steered [tokens positions sampling mask]
+;                                                tokens of which each sequence draws its own, or takes the most probable
+;                                                where its top-k is 1, among those that its mask lets; `report`: of the
+;                                                latter as above, of those drawn that they are clear
 ;   verify-draft  [tokens positions]             `next` and `report` after each of the positions: what a draft is
 ;                                                checked by
 ;   all-logits    [tokens positions]             `logits` after each of the positions
@@ -22,7 +26,7 @@
 (require-dialect arith gpu memref)
 
 (def ahead (= (capability runs-ahead) 1))
-(when ahead (require sampling) (require penalties))
+(when ahead (require sampling) (require penalties) (require masks))
 (def known-vocab (configured "vocab" 0))
 
 ; How many of the columns of logits [batch columns] are tokens.
@@ -114,6 +118,16 @@
             next (draw-token adjusted sampling positions vocab)
             report (token-report logits next (best-report adjusted vocab) vocab)]
         (update! counts (counted next counts))
+        (leaving {:logits logits :next next :report report} tokens positions))))
+  (when (and ahead (> known-vocab 0))
+    (entry decode-steered [tokens positions (sampling [batch settings-words] i32)
+                           (mask [batch (blocks-of 32 known-vocab)] i32)]
+      {:shapes []}
+      (let [logits (first (results (model tokens positions)))
+            vocab (vocabulary logits)
+            let-through (masked-logits logits mask vocab)
+            next (draw-token let-through sampling positions vocab)
+            report (steered-report next (best-report let-through vocab) sampling)]
         (leaving {:logits logits :next next :report report} tokens positions))))
   (entry verify-draft [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
     (let [[logits vocab] (every-logits model tokens positions)

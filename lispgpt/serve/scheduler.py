@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lispgpt.api import Model, UserError
-from lispgpt.runtime.decoding import DRAWN, GREEDY
+from lispgpt.runtime.decoding import DRAWN, GREEDY, STEERED
 from lispgpt.runtime.intake import Intake
 from lispgpt.runtime.options import Options
 from lispgpt.runtime.places import Places
@@ -86,9 +86,11 @@ class Scheduler:
         self._running: dict[int, Job] = {}
         self._intake: Job | None = None
         entry = model.entry(GREEDY, "servers", batch=places, positions=1)
-        drawn = model.entry(DRAWN, "servers", batch=places, positions=1) if model.chooses(DRAWN, places) else None
+        others = (
+            model.entry(n, "servers", batch=places, positions=1) for n in (STEERED, DRAWN) if model.chooses(n, places)
+        )
         first = model.text([0], model.options(greedy=True, max_new_tokens=1)).generator
-        self._batch = Places(model.session, entry, drawn, self._wanted, model.intake(places, first))
+        self._batch = Places(model.session, entry, next(others, None), self._wanted, model.intake(places, first))
         self._until, self._gone = 0.0, False
         self.context = first.context
         self.page = max((size for size in first.chunks if size <= max(16, self.context // 8)), default=1)

@@ -16,6 +16,9 @@ class Grammar(Protocol):
     def allowed(self) -> np.ndarray:
         """bool [vocab]"""
 
+    def words(self) -> np.ndarray:
+        """i32 [words]: the same, a bit for each token, the lowest of each word first."""
+
     def wrote(self, token: int) -> None: ...
 
     def done(self) -> bool:
@@ -48,6 +51,16 @@ class Steering:
             self._penalties.wrote(token)
         if self._grammar is not None:
             self._grammar.wrote(token)
+
+    @property
+    def masks(self) -> bool:
+        """Whether which tokens the grammar lets come is all that it says of them."""
+        return self._grammar is not None and self._penalties is None and not self._top
+
+    def words(self) -> np.ndarray:
+        """Which tokens may come, i32 [words], a bit for each."""
+        assert self._grammar is not None
+        return self._grammar.words()
 
     def done(self) -> bool:
         """Whether the grammar lets nothing more come."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from serve.promise import (
 
 import lispgpt
 from lispgpt.runtime import batch, near_ties
-from lispgpt.runtime.decoding import DRAWN, GROUPS, SHORT_PROMPT
+from lispgpt.runtime.decoding import DRAWN, GROUPS, SHORT_PROMPT, STEERED
 from lispgpt.runtime.places import Places
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
@@ -254,7 +255,7 @@ def test_what_a_device_can_draw_it_draws_whatever_is_beside(small: Small, monkey
     try:
         alone = [asked_alone(scheduler, each).whole for each in others]
         places = scheduler._batch
-        monkeypatch.setattr(places, "_drawn", replace(places.entry, name=DRAWN))
+        monkeypatch.setattr(places, "other", replace(places.entry, name=DRAWN))
         beside = []
         for asked in drawn:
             heard = Heard(scheduler, [asked, *others])
@@ -273,9 +274,32 @@ def test_what_a_device_can_draw_it_draws_whatever_is_beside(small: Small, monkey
         scheduler.close()
 
 
+class Following:
+    """A grammar of so many tokens, each of which has another rest by 3 than the one before it."""
+
+    def __init__(self, vocab: int, count: int) -> None:
+        self._vocab, self._left, self._rest = vocab, count, 0
+
+    def allowed(self) -> np.ndarray:
+        return np.arange(self._vocab) % 3 == (self._rest + 1) % 3
+
+    def words(self) -> np.ndarray:
+        bits = np.zeros(-(-self._vocab // 32) * 32, bool)
+        bits[: self._vocab] = self.allowed()
+        return np.packbits(bits, bitorder="little").view(np.int32)
+
+    def wrote(self, token: int) -> None:
+        assert token % 3 == (self._rest + 1) % 3
+        self._left, self._rest = self._left - 1, token % 3
+
+    def done(self) -> bool:
+        return not self._left
+
+
 @pytest.mark.slow
 def test_tokens_that_a_gpu_draws_are_those_of_the_request_alone(tmp_path: Path) -> None:
-    """On an emulated chip: drawn texts beside greedy ones, with penalties and with the most probable tokens told."""
+    """On an emulated chip: drawn texts beside greedy ones, with penalties and with the most probable tokens told, some
+    by grammars, whose masks the device has; and the same where the host follows these."""
     ways: list[dict[str, Any]] = [{"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9}, {"temperature": 2.0}]
     ways += [{"temperature": 1.0, "top_k": 9}, {"greedy": True}, {"temperature": 1.0, "frequency_penalty": 0.5}]
     random, folder = seeded.rng(), small_folder(tmp_path / "model", 5, layers=1, vocab=128, context=32)
@@ -285,17 +309,22 @@ def test_tokens_that_a_gpu_draws_are_those_of_the_request_alone(tmp_path: Path) 
             {**ways[n % len(ways)], "max_new_tokens": int(random.integers(2, 7))}
             | ({} if "greedy" in ways[n % len(ways)] else {"seed": n}),
             top=2 if n == 7 else 0,
+            grammar=partial(Following, 128, 3) if n in (1, 4, 5, 6) else None,
         )
-        for n in range(9)
+        for n in range(11)
     ]
     with lispgpt.load(folder, batch=PLACES, target="emulated:gfx1151", cache=tmp_path / "cache") as model:
         scheduler = Scheduler(model, PLACES, 100)
         try:
             heard = Heard(scheduler, requests)
             heard.wait()
-            assert scheduler._batch._drawn is not None
+            assert scheduler._batch.other is not None and scheduler._batch.other.name == STEERED
             for asked, said in zip(requests, heard.said, strict=True):
                 assert said.error is None and asked_alone(scheduler, asked).whole == said.whole, asked
+            scheduler._batch.other = None
+            for asked, said in zip(requests, heard.said, strict=True):
+                if asked.grammar:
+                    assert asked_alone(scheduler, asked).whole == said.whole, asked
         finally:
             scheduler.close()
 
