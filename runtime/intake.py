@@ -44,8 +44,9 @@ class Intake:
         for size in chunk_sizes(len(rest), sizes, generator.session.device.weight_rows, generator.repeatable):
             entry = generator.take_in(rest[start : start + size], size)
             start += size
-        assert entry is not None and generator.near_ties is not None
-        decided = generator.near_ties.decided
+        assert entry is not None
+        ties = generator.near_ties
+        decided = ties and ties.decided
         token = generator.following(entry)
-        self.clean = generator.near_ties.decided == decided
+        self.clean = ties is None or ties.decided == decided
         return token

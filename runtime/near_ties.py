@@ -63,16 +63,18 @@ def near_rows(reports: np.ndarray) -> np.ndarray:
     return np.flatnonzero((reports[:, 2] < CLEAR_BITS) | (reports[:, 1] > 1)) if reports.shape[1] > 2 else np.empty(0)
 
 
-def unclear(reports: np.ndarray) -> bool:
-    """Whether some of reports, i32 [rows 3], may be of a near tie; drawn tokens, i32 [rows], are of none."""
-    return reports.ndim > 1 and bool(((reports[:, 2] < CLEAR_BLOCKS_BITS) | (reports[:, 1] != 1)).any())
+def unclear(reports: np.ndarray, clear: int) -> bool:
+    """Whether some of reports, i32 [rows 3], may be of a near tie; drawn tokens, i32 [rows], are of none.  clear: the
+    bits of the least lead that is clear, 0 where no near tie is decided."""
+    return bool(clear) and reports.ndim > 1 and bool(((reports[:, 2] < clear) | (reports[:, 1] != 1)).any())
 
 
 class NearTies:
     """What decides near ties of a session's sequences, on its states for one sequence.
 
     entry: the model's own, where the program has none that takes in prompts.  more: gives the entry that takes in so
-    many positions of one sequence, where it can be compiled.  decided: how many near ties there were so far.
+    many positions of one sequence, where it can be compiled.  decided: how many near ties there were so far.  clear:
+    the bits of the least lead that is clear.
     lets_go_on: whether steps of one sequence that were launched before may go on after it: it adds to no states, and
     runs no entry that leaves inputs for its next run.
     """
@@ -88,7 +90,7 @@ class NearTies:
         self.lets_go_on = self._repeatable and 1 not in self._sizes
         kept = {session.declared(name).dtype for name in session.held("state", self._entries.values())}
         blocks = {facts["dtype"] for facts in session.artifact.weights.values()} & set(BLOCK_DTYPES)
-        self._clear = CLEAR_BLOCKS_BITS if blocks and session.artifact.target.startswith("cpu") else CLEAR_BITS
+        self.clear = CLEAR_BLOCKS_BITS if blocks and session.artifact.target.startswith("cpu") else CLEAR_BITS
         self.watches = not kept - {"f32", "i32"} and session.artifact.precision == EXACT
         self.decided = 0
         self._twins: np.ndarray | None = None
@@ -107,7 +109,7 @@ class NearTies:
         if not self.watches or len(report) < 3 or report[0] < 0 or not report[1]:  # none equals where nothing ran
             return False
         token, equal, lead = report[:3]
-        return lead < self._clear or (equal > 1 and (self._twins is None or equal != self._twins[token]))
+        return lead < self.clear or (equal > 1 and (self._twins is None or equal != self._twins[token]))
 
     def decide(self, report: Sequence[int], tokens: Sequence[int], vocab: int, holder: object, adapter: int = 0) -> int:
         """The token after these, which the states for one sequence then hold: they are the holder's or nobody's.

@@ -13,7 +13,7 @@ from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
 
-SECONDS_APART, SECONDS_A_PIECE = 0.005, 0.00015
+SECONDS_APART, SECONDS_A_PIECE = 0.005, 0.00025
 """Tokens that come within the first are one piece of their text; within the second for each text that runs, where that
 is longer: many pieces take longer to make and to send than tokens do."""
 SECONDS_AHEAD = 0.004

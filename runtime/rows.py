@@ -24,6 +24,8 @@ class Rows:
         self._vocab = min((text.generator.vocab for _, text in self._texts), default=0)
         ends = frozenset[int]().union(*(text.ends for _, text in self._texts))
         self._ends = np.array(sorted(ends), np.int32)[:, None]
+        watching = (text.generator.near_ties for _, text in self._texts)
+        self._clear = max((ties.clear for ties in watching if ties is not None and ties.watches), default=0)
         self._apart = apart
         self._begin()
 
@@ -31,20 +33,23 @@ class Rows:
         self._kept: list[np.ndarray] = []
         self._ended, self._since = False, time.monotonic()
         self._room = min((text.room for _, text in self._texts), default=1)
+        self._first = not all(text.tokens for _, text in self._texts)
 
     def add(self, choices: np.ndarray) -> bool:
         """Keep what a step gave, i32 [batch] or [batch 3]; False where each row of it has to be looked at."""
         rows = choices[self._places]
         tokens = rows if rows.ndim == 1 else rows[:, 0]
-        if unclear(rows) or not len(tokens) or tokens.min() < 0 or tokens.max() >= self._vocab:
+        if unclear(rows, self._clear) or not len(tokens) or tokens.min() < 0 or tokens.max() >= self._vocab:
             return False
         self._kept.append(tokens)
         self._ended = bool((tokens == self._ends).any())
         return True
 
     def due(self) -> bool:
-        """Whether some text may have ended with the last step, or the time for a piece has come."""
-        return self._ended or len(self._kept) >= self._room or time.monotonic() - self._since >= self._apart
+        """Whether some text may have ended with the last step or has its first token, or the time for a piece has
+        come."""
+        late = time.monotonic() - self._since >= self._apart
+        return self._ended or self._first or late or len(self._kept) >= self._room
 
     def pieces(self) -> Iterator[tuple[Text, str]]:
         """What each text says with the tokens kept so far."""

@@ -76,10 +76,14 @@ SECONDS_TOGETHER = 0.1
 
 
 class Scheduler:
-    """places: sequences that run at once.  most_waiting: of those that wait, before others are told to come again."""
+    """places: sequences that run at once.  most_waiting: of those that wait, before others are told to come again.
+
+    decides: whether near ties are decided: only where a draft model is there do texts run in more than one way.
+    """
 
     def __init__(self, model: Model, places: int, most_waiting: int) -> None:
         self.model, self.counts, self._most = model, Counts(), most_waiting
+        self.decides = model.draft is not None
         self._wake, self._ending = threading.Condition(), False
         self._waiting: list[tuple[int, int, Job]] = []
         self._numbers = itertools.count()
@@ -223,6 +227,8 @@ class Scheduler:
         if job.grammar is not None or job.top:
             job.steering = Steering(text.generator.adjustment, job.grammar and job.grammar(), job.top)
             text.generator.adjustment = job.steering  # type: ignore[assignment]
+        if not self.decides:
+            text.generator.near_ties = None
         job.text = text
         with self.model.session.alone():
             text.generator.begin(text.prompt)

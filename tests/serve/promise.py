@@ -167,6 +167,7 @@ def check_promise(
     """
     requests = random_requests(random, count, model, adapters)
     scheduler, single = Scheduler(model, places, len(requests)), Scheduler(alone, places, 1)
+    single.decides = scheduler.decides
     rest, groups = requests, list[Heard]()
     try:
         while rest:

@@ -202,6 +202,7 @@ def test_tokens_that_are_launched_ahead_are_those_of_the_request_alone(
         options = {"max_new_tokens": asked.options["max_new_tokens"], "greedy": True, **stop}
         requests.append(Request(asked.prompt, options, cancelled=asked.cancelled))
     scheduler = Scheduler(model, PLACES, len(requests))
+    scheduler.decides = True
     try:
         together = Heard(scheduler, requests)
         together.wait()
@@ -330,10 +331,11 @@ def test_tokens_that_a_gpu_draws_are_those_of_the_request_alone(tmp_path: Path) 
 
 
 def test_tokens_are_those_of_the_model_by_itself(model: lispgpt.Model) -> None:
-    """Greedy ones of another way of running, too: near ties are decided alike."""
+    """Greedy ones of another way of running, too, where near ties are decided alike."""
     requests = [each for each in random_requests(seeded.rng(), 30, model) if each.options.get("greedy")]
     requests = [Request(each.prompt, {**each.options, "logprobs": False}) for each in requests]
     scheduler = Scheduler(model, PLACES, 100)
+    scheduler.decides = True
     try:
         heard = Heard(scheduler, requests)
         heard.wait()
