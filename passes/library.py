@@ -10,8 +10,8 @@ from typing import Any
 @dataclass(frozen=True)
 class Schedule:
     """takes: None where a kernel is one for it, else why not.  write: emits the program.  Both are given the kernel's
-    `lispgpt.passes.tile.build.Builder`.  of: what kernels it is for, "product", "attention" or
-    "rows"."""
+    `lispgpt.passes.tile.build.Builder`.  of: what kernels it is for, "product", "attention",
+    "attention-gradient" or "rows"."""
 
     name: str
     takes: Callable[[Any], str | None]

@@ -283,7 +283,11 @@ SHOWN = {
     "cuda:sm_80": ["ahead", "a-team-a-row"],
     "cuda:sm_90a": ["ahead", "in-lines"],
 }
-SHOWN |= {"rocm:gfx942": ["few-columns"], "rocm:gfx1201": ["rows-of-sixteen"], "cuda:sm_90": ["by-lanes"]}
+SHOWN |= {
+    "rocm:gfx942": ["few-columns", "sums-of-sixteen"],
+    "rocm:gfx1201": ["rows-of-sixteen"],
+    "cuda:sm_90": ["by-lanes"],
+}
 PRODUCT = "(require nn)\n(entry product [(a [128 256] bf16) (b [128 256] bf16)] (matmul-transposed a b))\n"
 OF_A_NORM = """(require nn)
 (weights (w [128 256] bf16) (g [256] f32))
@@ -296,6 +300,13 @@ ATTENTION = """(require nn)
   (let [scores (contract [h s t] q [h s e] k [h t e])
         seen (tensor [h 2 s 70 t 70] (select (<= t s) (* 0.125 (at scores h s t)) -inf))]
     (contract [h s d] (softmax seen) [h s t] v [h t d])))
+"""
+
+ATTENTION_GRADIENTS = """(require attention)
+(entry train [(q [1 40 1 32] f32) (k [1 40 1 32] f32) (v [1 40 1 32] f32) (o [1 40 1 32] f32)]
+  (let [y (causal-attention q k v (fn [score head t position] score))
+        [dq dk dv] (gradients (reduce + 0.0 (reshape (* y o) [1280])) [q k v])]
+    {:y y :dq dq :dk dk :dv dv}))
 """
 
 BELOW = """(require nn)
@@ -314,6 +325,7 @@ GRADIENTS = """(require gradients)
 @pytest.mark.parametrize("target", SHOWN)
 def test_examples_of_schedules_are_taken_and_become_the_ops_that_are_shown(target: str, tmp_path: Path) -> None:
     programs = {"few-columns": OF_A_NORM, "by-lanes": OF_A_NORM, "rows-of-sixteen": ATTENTION}
+    programs |= {"sums-of-sixteen": ATTENTION_GRADIENTS}
     programs |= {"in-lines": ATTENTION.replace("64])", "64] bf16)")}
     programs |= {"a-team-a-row": BELOW, "a-team-a-share": GRADIENTS}
     text = ""

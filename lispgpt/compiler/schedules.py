@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.language.core.values import Closure
+from lispgpt.language.core.values import Builtin, Closure
 from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
 from lispgpt.language.reader.forms import Form, List, head_name, show
 from lispgpt.language.schedules import read_schedules
@@ -21,7 +21,9 @@ from lispgpt.passes.targets import Target
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import AttentionBuilder
+from lispgpt.passes.tile.build_gradients import GradientsBuilder
 from lispgpt.passes.tile.build_rows import RowsBuilder, RowTensor
+from lispgpt.passes.tile.build_scores import ScoreBuilder
 from lispgpt.passes.tile.copies import is_direct, whole_words
 from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
@@ -86,9 +88,12 @@ def _is_multiplied(type_: ir.Type) -> bool:
 
 
 KERNEL = Kind(lambda v: isinstance(v, (Builder, RowsBuilder)), "the kernel that the schedule is given")
-PRODUCT = Kind(lambda v: isinstance(v, Builder) and not isinstance(v, AttentionBuilder), "a product's kernel")
+PRODUCT = Kind(lambda v: isinstance(v, Builder) and not isinstance(v, ScoreBuilder), "a product's kernel")
 ROWS = Kind(lambda v: isinstance(v, RowsBuilder), "a kernel of rows")
 ROW_TENSOR = Kind(lambda v: isinstance(v, RowTensor), "a result, or what else a kernel of rows has rows of")
+TRUTH = Kind(lambda v: isinstance(v, bool), "true or false")
+SCORES = Kind(lambda v: isinstance(v, ScoreBuilder), "a kernel of an attention, or of its gradients")
+GRADIENTS = Kind(lambda v: isinstance(v, GradientsBuilder), "a kernel of an attention's gradients")
 ATTENTION = Kind(lambda v: isinstance(v, AttentionBuilder), "an attention's kernel")
 NUMBER = Kind(_is_number, "a positive whole number that is known while compiling")
 OPERAND = Kind(lambda v: isinstance(v, Operand), "an operand, such as (tile.left kernel)")
@@ -96,6 +101,7 @@ SIZES = Kind(_all(2, _is_number), "[rows columns]")
 PLACE = Kind(_all(3, _is_index), "[batch row column]")
 FUNCTION = Kind(lambda v: isinstance(v, Closure), "a function")
 REGISTERS = Kind(lambda v: isinstance(v, ir.Value) and RegisterTile.of(v.type) is not None, "a register tile")
+TILES = Kind(lambda v: isinstance(v, tuple) and all(map(REGISTERS.holds, v)), "a list of register tiles")
 SHARED = Kind(lambda v: isinstance(v, ir.Value) and SharedTile.of(v.type) is not None, "a shared tile")
 MULTIPLIED = Kind(lambda v: isinstance(v, ir.Value) and _is_multiplied(v.type), "a tile that a pipeline brought")
 BOX = Kind(lambda v: isinstance(v, Box), "a box, of (tile.box …)")
@@ -121,6 +127,11 @@ def _copies(kernel: Builder, columns: int) -> str:
 def _bytes(kernel: Builder, rows: int, columns: int, inner: int, slots: int) -> int:
     boxes = [Box.of(x, (0, 0, 0), n, inner) for x, n in ((kernel.left, rows), (kernel.right, columns))]
     return kernel.shared_bytes(boxes, slots)
+
+
+def _once(function: Callable[[], Any]) -> Builtin:
+    kept = cache(function)
+    return Builtin("tile.once", lambda evaluator, form: kept(), 0, 0)
 
 
 def _resident(kernel: Builder, blocks: int) -> None:
@@ -180,30 +191,50 @@ _ATTENTION: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
         lambda a: (a.operand_parts(a.attention.queries), a.operand_parts(a.attention.keys)),
     ),
     "divides?": ((ATTENTION,), lambda a: a.divides),
-    "by-warpgroups": ((ATTENTION,), lambda a: a.by_warpgroups),
-    "wide?": ((ATTENTION,), lambda a: a.is_wide),
+    "by-warpgroups": ((SCORES, TRUTH), lambda a, copiers: a.by_warpgroups(copiers)),
+    "wide?": ((SCORES,), lambda a: a.is_wide),
     "keys?": ((ATTENTION, NUMBER), lambda a, keys: a.takes_keys(keys)),
     "pieces?": ((ATTENTION, NUMBER), lambda a, keys: a.in_pieces(keys)),
     "block-bytes": ((ATTENTION, *[NUMBER] * 2, COUNT, NUMBER), lambda a, *how: a.block_bytes(*how)),
     "shape-nanoseconds": ((ATTENTION, *[NUMBER] * 4), lambda a, *how: a.shape_nanoseconds(*how)),
     "query-words": ((ATTENTION,), lambda a: a.query_words),
-    "query-rows": ((ATTENTION, NUMBER), lambda a, rows: a.row_task(rows)),
+    "query-rows": ((SCORES, NUMBER), lambda a, rows: a.row_task(rows)),
     "visible": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.visible(*where)),
     "query-registers": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.query_registers(*where)),
     "keys": ((ATTENTION, *[INDEX] * 2, NUMBER, INDEX), lambda a, *where: a.keys_box(*where)),
     "values": ((ATTENTION, *[INDEX] * 2, NUMBER, INDEX), lambda a, *where: a.values_box(*where)),
     "row-numbers": ((ATTENTION, REAL, SIZES), lambda a, value, sizes: a.numbers(value, *sizes[::-1], shares=False)),
     "row-shares": ((ATTENTION, REAL, SIZES), lambda a, value, sizes: a.numbers(value, *sizes[::-1], shares=True)),
-    "weighed": ((ATTENTION, SIZES, NUMBER), lambda a, sizes, members: a.empty_sums(*sizes, members)),
-    "scores": ((ATTENTION, REGISTERS, SHARED, NUMBER), lambda a, *how: a.scores(*how)),
+    "weighed": ((SCORES, SIZES, NUMBER), lambda a, sizes, members: a.empty_sums(*sizes, members)),
+    "scores": ((SCORES, REGISTERS, SHARED, NUMBER), lambda a, *how: a.scores(*how)),
     "mask": ((ATTENTION, REGISTERS, PLACE, INDEX, INDEX), lambda a, *how: a.mask(*how)),
-    "weigh": ((ATTENTION, REGISTERS, REGISTERS, SHARED), lambda a, *how: a.weigh(*how)),
+    "weigh": ((SCORES, REGISTERS, REGISTERS, SHARED), lambda a, *how: a.weigh(*how)),
     "map": ((FUNCTION_NAME, ELEMENTS), mapped),
     "reduce": ((FUNCTION_NAME, REGISTERS), lambda name, x: reduced(name, x, shares=False)),
     "reduce-lanes": ((FUNCTION_NAME, REGISTERS), lambda name, x: reduced(name, x, shares=True)),
     "over-members": ((FUNCTION_NAME, REGISTERS), over_members),
     "store-rows": ((ATTENTION, REGISTERS, TWO), lambda a, *how: a.store_rows(*how)),
+    "once": ((FUNCTION,), _once),
     "walk": ((KERNEL, COUNT, INDEX, *[FUNCTION] * 4), lambda kernel, *how: kernel.walk(*how)),
+}
+_GRADIENTS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
+    "whole?": ((GRADIENTS,), lambda g: g.divides),
+    "vectors?": ((GRADIENTS, NUMBER), lambda g, count: g.takes(count)),
+    "copied?": ((GRADIENTS,), lambda g: g.in_pieces),
+    "result-rows": ((GRADIENTS,), lambda g: g.rows.rows),
+    "summed-over": ((GRADIENTS,), lambda g: g.rows.along),
+    "rounds": ((GRADIENTS,), lambda g: g.rows.walk.rounds),
+    "depths": ((GRADIENTS,), lambda g: tuple(one.other.depth for one in g.rows.sums.sums)),
+    "own-words": ((GRADIENTS,), lambda g: g.own_words),
+    "vector-bytes": ((GRADIENTS, NUMBER, NUMBER, COUNT), lambda g, *how: g.block_bytes(*how)),
+    "scored": ((GRADIENTS,), lambda g: g.scored),
+    "weighed-tiles": ((GRADIENTS,), lambda g: g.weighed),
+    "reach": ((GRADIENTS, *[INDEX] * 2, NUMBER), lambda g, *where: g.reach(*where)),
+    "own": ((GRADIENTS, COUNT, *[INDEX] * 2, NUMBER), lambda g, *where: g.own_rows(*where)),
+    "beside": ((GRADIENTS, *[INDEX] * 3, NUMBER), lambda g, *where: tuple(g.boxes(*where))),
+    "nothing": ((GRADIENTS, NUMBER), lambda g, rows: g.nothing(rows)),
+    "weights": ((GRADIENTS, TILES, TWO, INDEX, INDEX), lambda g, *how: g.weights(*how)),
+    "store-parts": ((GRADIENTS, TILES, TWO), lambda g, *how: g.store_sums(*how)),
 }
 _ROWS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "row-count": ((ROWS,), lambda r: r.rows.count),
@@ -234,6 +265,6 @@ _ROWS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
 }
 WORDS = {
     f"tile.{name}": word(f"tile.{name}", kinds, does)
-    for name, (kinds, does) in {**_WORDS, **_ATTENTION, **_ROWS}.items()
+    for name, (kinds, does) in {**_WORDS, **_ATTENTION, **_GRADIENTS, **_ROWS}.items()
 }
 """What schedules are written with, beside the language itself; see lispgpt/passes/tile/build.py."""

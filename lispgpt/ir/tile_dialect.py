@@ -30,6 +30,8 @@ ARITIES = {
     "role": ("", "number"),
     "limit": ("view end", "result"),
     "visible": ("batch row", "first least last"),
+    "reach": ("task row", "first end"),
+    "weights": ("task row round along scores*", "weights*"),
     "mask": ("scores batch row position least last", "result"),
     "reduce": ("registers", "rows"),
     "over_members": ("rows", "result"),
@@ -39,7 +41,7 @@ ARITIES = {
     "keep": ("view batch outer", ""),
     "ask": ("view batch outer inner", ""),
 }
-"""For each op the names of its operands and of its results."""
+"""For each op the names of its operands and of its results; with a star, of as many as there are."""
 
 
 def dialect_text() -> str:
@@ -51,6 +53,7 @@ def _operation(name: str, operands: str, results: str) -> str:
     fields, lines = [("operands", operands.split()), ("results", results.split())], []
     for kind, names in fields:
         if names:
-            lines += [f"    %{one} = irdl.any\n" for one in names]
-            lines.append(f"    irdl.{kind}({', '.join(f'{one}: %{one}' for one in names)})\n")
+            plain = [(one.removesuffix("*"), "variadic " if one.endswith("*") else "") for one in names]
+            lines += [f"    %{one} = irdl.any\n" for one, _ in plain]
+            lines.append(f"    irdl.{kind}({', '.join(f'{one}: {many}%{one}' for one, many in plain)})\n")
     return f"  irdl.operation @{name} {{\n{''.join(lines)}  }}\n"

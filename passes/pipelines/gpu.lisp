@@ -39,9 +39,9 @@
     (pass schedule-gpu-flash-attention)
     (pass schedule-gpu-tiled-attention)
     (pass choose-tiles {:use "attention" :copies "async"})
+    (pass choose-tiles {:use "attention-gradients"})
     (pass lower-tiles)
     (pass schedule-gpu-attention)
-    (pass schedule-gpu-tiled-gradients)
     (pass schedule-attention-gradients)
     (pass divide-kernels)             ; what none of them took, op by op
     (pass recognise-products)

@@ -135,8 +135,8 @@ def attention_gradients(
 
 
 def _rounded(out: Operand) -> Operand:
-    """A sum as an op rounds it that alone reads it; the sum itself where there is none."""
-    readers = [use.owner.operation for use in out.tensor.uses]
+    """A sum as an op rounds it that alone reads it, but for tile programs; the sum itself where there is none."""
+    readers = [use.owner.operation for use in out.tensor.uses if not use.owner.operation.name.startswith("tile.")]
     if len(readers) != 1 or not _rounds(readers[0]):
         return out
     return replace(out, tensor=readers[0].results[0])

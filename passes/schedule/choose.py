@@ -37,7 +37,8 @@ from lispgpt.passes.schedule.products.schedule_gpu_contractions import ScheduleG
 from lispgpt.passes.schedule.warpgroups.schedule_gpu_warpgroups import ScheduleGpuWarpgroups, is_made
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder, Launch
-from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
+from lispgpt.passes.tile.build_attention import AttentionBuilder
+from lispgpt.passes.tile.build_scores import NO_PRODUCT
 from lispgpt.passes.tile.lower.lower_tiles import withdraw
 
 OTHERS = (

@@ -45,6 +45,10 @@ type (types.py).
         behind it is read
     tile.visible batch row:  of attention's mask, for `rows` rows of queries from there on: the first position that any
         of them sees, the last that all see, and the last that any sees
+    tile.reach task row:  of sums weighed by what is made of scores, for `rows` of their rows from there on: between
+        which of what they are over any of them sums something, the end excluded
+    tile.weights task row round along scores…:  what weighs each sum, of as many tiles of scores as are multiplied, from
+        `along` on in one of the rounds; 0 past the end
     tile.mask scores batch row position least last:  scores from there on as the softmax takes them, divided by `over`;
         -infinity where a row does not see a position, and behind `last`.  All rows see what is not behind `least`
     tile.reduce registers:  each row of sums as one number, `by` a function; in shares of lanes, or whole
@@ -64,12 +68,12 @@ type (types.py).
 Register tiles are mapped element by element by `arith` and `math`, as vectors are.  Loops are `scf.for`, indices
 `arith`, a block's number is `gpu.block_id`, and `gpu.barrier` is one of the whole block.
 
-**Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more and
-whose attention.lisp takes attention of many rows, whose rows.lisp takes norms, softmax and what else is computed row by
-row, and from a model's own file and others of a user's (`--schedules
-FILE`), which come first.  A pipeline says which of the library's are used and how they may copy: gpu.lisp has what is
-no slower than what was there before, and `(pass choose-tiles {:use "direct skinny matmul" :copies "bulk"})` ahead of
-other schedules has all.
+**Schedules** come from lispgpt/lib/kernels/, whose matmul.lisp takes products of eight rows and columns or more, whose
+attention.lisp takes attention of many rows and attention_gradients.lisp its gradients, whose rows.lisp takes norms,
+softmax and what else is computed row by row, and from a model's own file and others of a user's (`--schedules FILE`),
+which come first.  A pipeline says which of the library's are used and how they may copy: gpu.lisp has what is no slower
+than what was there before, and `(pass choose-tiles {:use "direct skinny matmul" :copies "bulk"})` ahead of other
+schedules has all.
 
     (schedule mine [p]
       {:takes (>= (tile.rows p) 64)}

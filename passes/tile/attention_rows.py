@@ -86,21 +86,22 @@ class AttentionRows:
 
     def queries(self) -> products.Operand:
         """[batch, row, number]."""
-        return self._seen(self.attention.queries, (self.row,), (DEPTH,))
+        return seen(self.attention.queries, (self.row,), (DEPTH,))
 
     def keys(self) -> products.Operand:
         """[batch, position, number]."""
-        return self._seen(self.attention.keys, (POSITION,), (DEPTH,))
+        return seen(self.attention.keys, (POSITION,), (DEPTH,))
 
     def values(self, across: bool) -> products.Operand:
         """[batch, number, position], or across [batch, position, number]."""
         kinds = ((DEPTH,), (POSITION,))
-        return self._seen(self.attention.values, *(kinds[::-1] if across else kinds))
+        return seen(self.attention.values, *(kinds[::-1] if across else kinds))
 
-    @staticmethod
-    def _seen(operand: Operand, outer: tuple[int, ...], inner: tuple[int, ...]) -> products.Operand:
-        kinds = [
-            tuple(i for i, d in enumerate(operand.dims) if (d in outer, d in inner) == which)
-            for which in ((False, False), (True, False), (False, True))
-        ]
-        return products.Operand(*seen_as(operand.tensor, kinds))
+
+def seen(operand: Operand, outer: tuple[int, ...], inner: tuple[int, ...]) -> products.Operand:
+    """An operand's numbers by (batch, outer, inner), where these are some of its dimensions."""
+    kinds = [
+        tuple(i for i, d in enumerate(operand.dims) if (d in outer, d in inner) == which)
+        for which in ((False, False), (True, False), (False, True))
+    ]
+    return products.Operand(*seen_as(operand.tensor, kinds))

@@ -23,7 +23,8 @@ class Box:
     end: where the view ends along its outer dimension (or if `ends_inner`, along its inner one); None: where its tensor
     does.
     direct: as which of OPERANDS lanes load it to their registers; "": it goes to shared memory.
-    lines: whether it lies there in swizzled lines, which bulk copies bring and warpgroups read.
+    lines: whether it lies there in swizzled lines, which bulk copies bring and warpgroups read.  across: whether
+    instructions take it as it lies, with k along its rows.
     """
 
     operand: Operand
@@ -34,6 +35,7 @@ class Box:
     ends_inner: bool = False
     direct: str = ""
     lines: bool = False
+    across: bool = False
 
     @staticmethod
     def of(operand: Operand, at: tuple[Index, Index, Index], rows: int, columns: int) -> Box:

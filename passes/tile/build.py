@@ -70,7 +70,8 @@ class Launch:
 class Builder:
     """Writes one kernel's tile program at the insertion point.
 
-    parts: BF16 numbers that an F32 one is split into.  most: the best of COPIES that it may use.  launch: what the
+    parts: BF16 numbers that an F32 one is split into.  most: the best of COPIES that it may use.  copiers: whether bulk
+    copies are started by threads of their own, and not by one of those that multiply.  launch: what the
     program asks for.  own: what of the product a block has.  is_transposed: whether the product's rows stand for the
     kernel's columns.  packs: whether weights in blocks are seen as their bytes.
     """
@@ -82,6 +83,7 @@ class Builder:
     target: Gpu
     parts: int
     most: str = BULK
+    copiers: bool = True
     launch: Launch = field(default_factory=Launch)
     own: Task = field(default_factory=Task)
     is_transposed: bool = False
@@ -290,7 +292,8 @@ class Builder:
             self._by_lanes(slots, steps, boxes, start, step, finish)
             return
         how = self._way(boxes(0), slots)
-        write = {BULK: self._by_roles, ASYNC: self._by_copies, REGISTERS: self._by_registers}[how]
+        in_bulk = self._by_roles if self.copiers else self._by_turns
+        write = {BULK: in_bulk, ASYNC: self._by_copies, REGISTERS: self._by_registers}[how]
 
         def begin() -> list[ir.Value]:
             carried = list(start())
@@ -330,6 +333,29 @@ class Builder:
                 create_op("scf.yield")
         role.attributes["threads"] = attribute([COPIERS, self.launch.threads])
         self.launch.threads += COPIERS
+
+    def _by_turns(self, slots: int, steps: Index, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
+        """Those who multiply fill the ring, too, ahead of their use by as many steps as leave what was read the step
+        before alone: so nobody waits for who has just read a slot."""
+        ring = self._ring(boxes(0), slots, BULK)
+        views, ahead = [view_of(box) for box in boxes(0)], slots - 2
+
+        def bring(number: Index) -> None:
+            b.if_then(b.less(number, steps), lambda: fill(ring, views, b.as_value(number), boxes(number)))
+
+        for number in range(ahead):
+            bring(number)
+        carried = start()
+
+        def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            bring(b.add(number, ahead))
+            tiles = wait_for(ring, number)
+            clear(tiles, boxes(number))
+            results = step(number, carried, tiles)
+            create_op("tile.release", [ring, number])
+            return list(results)
+
+        finish(tuple(b.loop(0, steps, 1, carried, turn)))
 
     def _by_copies(self, slots: int, steps: Index, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
         """Each thread starts its share of copies so many steps ahead; a barrier a step makes all shares visible, and
@@ -373,8 +399,9 @@ class Builder:
         count = len(loads.tiles) if slots else 0
 
         def at_once(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            coming = loads.load(number)
             b.barrier()
-            here = loads.put(loads.load(number), 0)
+            here = loads.put(coming, 0)
             b.barrier()
             return list(step(number, carried, tuple(here)))
 

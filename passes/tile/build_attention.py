@@ -13,52 +13,31 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import nested_operations
 from lispgpt.passes.kernels.operand_a import words_of
-from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.score_masks import factor_of
-from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.recognise import score_operands
 from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.tile.attention_cost import BY_TILES, BY_WARPGROUPS, Blocks, attention_seconds, products_of_parts
 from lispgpt.passes.tile.attention_rows import AttentionRows
-from lispgpt.passes.tile.boxes import Box, emit, view_of
-from lispgpt.passes.tile.build import Builder
-from lispgpt.passes.tile.copies import ASYNC, BULK, REGISTERS, boxes_of
+from lispgpt.passes.tile.boxes import Box
+from lispgpt.passes.tile.build_scores import LINES_BESIDE, ScoreBuilder
 from lispgpt.passes.tile.types import (
-    OPERAND,
     ROWS,
     SHARES,
-    SUBGROUP,
-    SUMS,
-    SWIZZLE,
-    WARPGROUP,
     RegisterTile,
-    SharedTile,
     register_tile,
 )
-
-NO_PRODUCT: Product = None  # type: ignore[assignment]
-"""What an attention has where others have a product."""
-
 
 RESIDENT_THREADS = 512
 """Of a core, about as many as have registers for queries, scores and sums."""
 
 
-LINES_BESIDE = 2048
-"""Bytes of shared memory for barriers beside swizzled lines, and to align these."""
-
-
 @dataclass(frozen=True)
-class AttentionBuilder(Builder):
-    """Writes one attention's tile program at the insertion point; it has no product.
-
-    unit: whose instructions multiply: subgroups', or warpgroups', which read keys and values as bulk copies bring them.
-    """
+class AttentionBuilder(ScoreBuilder):
+    """Writes one attention's tile program at the insertion point."""
 
     of: ClassVar[str] = "attention"
 
     attention: Attention | None = None
-    unit: str = SUBGROUP
 
     @cached_property
     def rows(self) -> AttentionRows:
@@ -66,37 +45,15 @@ class AttentionBuilder(Builder):
         return AttentionRows(self.attention)
 
     @property
-    def is_wide(self) -> bool:
-        """Whether it is for warpgroups, whose tiles lie in lines."""
-        return self.unit == WARPGROUP
+    def operands(self) -> list[score_operands.Operand]:
+        a = self.rows.attention
+        return [a.keys, a.values, a.queries]
 
     @property
-    def team_rows(self) -> int:
-        """Of a subgroup's instructions, or a warpgroup's."""
-        unit = self.target.warpgroup if self.is_wide else self.target.matrix
-        assert unit is not None
-        return unit.rows
-
-    @property
-    def across(self) -> bool:
-        """Whether matrix instructions take values by position, as they lie, beside scores' weights in registers."""
-        return self.target.matrix is not None and self.target.matrix.result_as_left
+    def weight_parts(self) -> int:
+        return self.parts if self.rows.attention.exact else 1
 
     # ---- what a schedule asks
-
-    @property
-    def by_warpgroups(self) -> AttentionBuilder:
-        """The same attention for warpgroups, which is written to from there on."""
-        return replace(self, unit=WARPGROUP)
-
-    def operand_parts(self, operand: score_operands.Operand) -> int:
-        """BF16 numbers by which an element of queries, keys or values is multiplied."""
-        return 1 if operand.rounded or str(operand.element) == "bf16" else self.parts
-
-    def parts_of(self, operand: Operand) -> int:
-        """The same by a view."""
-        a = self.rows.attention
-        return next(self.operand_parts(x) for x in (a.keys, a.values, a.queries) if x.tensor == operand.tensor)
 
     @property
     def divides(self) -> bool:
@@ -111,34 +68,15 @@ class AttentionBuilder(Builder):
         """Whether so many of a member's are whole instructions, for which lanes have registers; of warpgroups whether
         copies bring them, too."""
         if self.is_wide:
-            return self._in_lines(keys)
+            return self.in_lines(keys)
         unit, most = self.target.matrix, self.target.attention_keys
         of_f32 = b.item_bytes(self.rows.attention.keys.element) == 4
         return unit is not None and keys % lcm(unit.block, unit.columns) == 0 and not (most and of_f32 and keys > most)
 
-    def _in_lines(self, keys: int) -> bool:
-        """Whether warpgroups can read tiles of so many keys and values, as they lie, from swizzled lines."""
-        unit, a = self.target.warpgroup, self.rows.attention
-        if unit is None or self.most != BULK or not self.across:
-            return False
-        lines = a.depth % unit.inner == a.width % unit.inner == keys % unit.block == 0
-        # With as many keys as numbers of a head, ptxas of CUDA 12.9 and 13.0 lets weights overwrite queries.
-        return lines and max(keys, a.depth, a.width) <= unit.most_columns and keys not in (a.depth, a.width)
-
-    def copies(self, boxes: Sequence[Box]) -> str:
-        """BULK for warpgroups alone, and not ASYNC, whose pieces do not lie in lines."""
-        if self.is_wide:
-            return BULK if all(self._in_bulk(box.operand) for box in boxes) else REGISTERS
-        return super().copies(boxes) if self.most != BULK else replace(self, most=ASYNC).copies(boxes)
-
-    def _in_bulk(self, operand: Operand) -> bool:
-        copies, plain = self.target.copies, operand.dtype == "bf16" and strided(operand.tensor) is not None
-        return copies is not None and plain and boxes_of(operand, copies) is not None
-
     def in_pieces(self, keys: int) -> bool:
         """Whether copies bring both keys and values."""
         if self.is_wide:
-            return self._in_bulk(self.rows.keys()) and self._in_bulk(self.rows.values(True))
+            return self.in_bulk(self.rows.keys()) and self.in_bulk(self.rows.values(True))
         end = b.as_value(0)
         return all(map(self._in_pieces, (self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end))))
 
@@ -167,7 +105,7 @@ class AttentionBuilder(Builder):
     def _products(self) -> tuple[int, int]:
         a = self.rows.attention
         q, k, v = map(self.operand_parts, (a.queries, a.keys, a.values))
-        return products_of_parts(q, k), products_of_parts(self.parts if a.exact else 1, v)
+        return products_of_parts(q, k), products_of_parts(self.weight_parts, v)
 
     def _seconds(self, blocks: Blocks) -> float | None:
         rates = BY_WARPGROUPS if self.is_wide else BY_TILES
@@ -194,14 +132,6 @@ class AttentionBuilder(Builder):
 
     # ---- tiles
 
-    def row_task(self, rows: int) -> tuple[Index, Index]:
-        """(batch, row) of this block's rows, where each block has so many; those that see most come first."""
-        tiles = -(-self.rows.rows // rows)
-        self.launch.grid = [self.rows.batches, tiles]
-        last = b.constant(tiles - 1, ir.IndexType.get())
-        number = b.emit("arith.subi", [last, b.block_id("y")], [last.type])
-        return b.block_id("x"), b.mul(number, rows)
-
     def visible(self, batch: Index, row: Index, rows: int) -> tuple[ir.Value, ...]:
         """(first, least, last): the first position that any of the rows sees, the last that all see if they see all
         before it, and the last that any sees."""
@@ -210,28 +140,22 @@ class AttentionBuilder(Builder):
 
     def keys_box(self, batch: Index, position: Index, keys: int, end: ir.Value) -> Box:
         """Keys up to an end, in whole instructions' depth."""
-        assert self.target.matrix is not None
-        attention, block = self.rows.attention, self.target.matrix.block
+        attention = self.rows.attention
         at = (self.rows.batch_of(attention.keys, batch), position, 0)
-        return Box(self.rows.keys(), at, keys, -(-attention.depth // block) * block, end, lines=self.is_wide)
+        return Box(self.rows.keys(), at, keys, self.padded(attention.depth), end, lines=self.is_wide)
 
     def values_box(self, batch: Index, position: Index, keys: int, end: ir.Value) -> Box:
         """Values up to an end, as `weigh` takes them."""
         attention, view = self.rows.attention, self.rows.values(self.across)
         own = self.rows.batch_of(attention.values, batch)
         if self.across:
-            return Box(view, (own, position, 0), keys, attention.width, end, lines=self.is_wide)
+            return Box(view, (own, position, 0), keys, attention.width, end, lines=self.is_wide, across=True)
         return Box(view, (own, 0, position), attention.width, keys, end, ends_inner=True)
 
     def query_registers(self, batch: Index, row: Index, rows: int) -> ir.Value:
         """Queries as A of matrix instructions, in registers of those who have the rows."""
-        assert self.target.matrix is not None
-        attention, unit = self.rows.attention, self.target.matrix
-        depth, parts = -(-attention.depth // unit.block) * unit.block, self.operand_parts(attention.queries)
-        tile = RegisterTile((parts, rows, depth), ir.BF16Type.get(), OPERAND, (rows // self.team_rows, 1), self.unit)
-        at = (self.rows.batch_of(attention.queries, batch), row, 0)
-        view = view_of(Box(self.rows.queries(), at, rows, depth))
-        return create_op("tile.load", [view, *map(b.as_value, at)], [tile.type]).results[0]
+        queries = self.rows.attention.queries
+        return self.row_registers(queries, self.rows.queries(), self.rows.batch_of(queries, batch), row, rows)
 
     def numbers(self, value: float, members: int, rows: int, shares: bool) -> ir.Value:
         """One number for each row, of so many members that lie along columns; in shares of lanes, or whole."""
@@ -246,13 +170,6 @@ class AttentionBuilder(Builder):
         over = ir.FloatAttr.get(b.f32(), self.factor)
         return create_op("tile.mask", operands, [scores.type], {"over": over}).results[0]
 
-    def weigh(self, sums: ir.Value, weights: ir.Value, values: ir.Value) -> ir.Value:
-        """sums + weights · values; members that lie along the weights' columns have sums of their own."""
-        tile = register_tile(weights)
-        parts = self.parts if self.rows.attention.exact else 1
-        operand = replace(tile, shape=(parts, *tile.shape[1:]), dtype=ir.BF16Type.get(), layout=OPERAND)
-        return self.mma(sums, emit("as_operand", [weights], operand.type), values, self.across)
-
     def store_rows(self, registers: ir.Value, at: tuple[Index, Index]) -> None:
         """Take these for the sums of weighed values from (batch, row) on, or if they are one number a row for its
         log-sum-exp, and store what the kernel's results are of them; nothing past the last row."""
@@ -260,33 +177,3 @@ class AttentionBuilder(Builder):
         tensor = self.rows.result if wide else self.rows.log_sum
         if tensor is not None:
             create_op("tile.store", [registers, tensor, *map(b.as_value, (*at, 0))])
-
-    def _ring_tile(self, box: Box, slots: int, how: str) -> SharedTile:
-        tile = super()._ring_tile(box, slots, how)
-        return tile if how == BULK else self._apart(box, tile)
-
-    def _tile(self, box: Box, slots: int) -> SharedTile:
-        tile = super()._tile(box, max(1, slots))
-        return replace(tile, swizzle=SWIZZLE, padding=0) if box.lines else self._apart(box, tile)
-
-    def _apart(self, box: Box, tile: SharedTile) -> SharedTile:
-        """Rows far enough apart for lanes that read neighbouring ones: 64 bytes of keys, or 16 of values across."""
-        unit = self.target.matrix
-        assert unit is not None
-        if not unit.row_major_lanes or tile.swizzle:
-            return tile
-        across = box.operand.tensor == self.rows.attention.values.tensor
-        step = 2 * tile.columns % SWIZZLE
-        return replace(tile, padding=8 if across else unit.block if step == 0 else 0)
-
-    def empty_sums(self, rows: int, columns: int, members: int) -> ir.Value:
-        """Zeros: of scores, whose members lie along columns, or of weighed values, where each has its own."""
-        tile = RegisterTile((members, rows, columns), b.f32(), SUMS, (rows // self.team_rows, 1), self.unit)
-        self.launch.threads = tile.by_subgroups.members * self.target.subgroup
-        return emit("zeros", [], tile.type)
-
-    def scores(self, queries: ir.Value, keys: ir.Value, members: int) -> ir.Value:
-        """Q · Kᵀ, whose columns so many members share."""
-        rows, columns = register_tile(queries).shape[1], keys.type.shape[1]
-        tile = RegisterTile((1, rows, columns), b.f32(), SUMS, (rows // self.team_rows, members), self.unit)
-        return self.mma(emit("zeros", [], tile.type), queries, keys)

@@ -323,6 +323,16 @@ def _mask(op: ir.Operation, target: Gpu) -> None:
     _want(ir.IntegerAttr(least.attributes["rows"]).value == scores.shape[1], op, "it is of other rows")
 
 
+def _weights(op: ir.Operation, target: Gpu) -> None:
+    """Of scores, all of one type, at a block's rows."""
+    scores = [_registers(op, value, SUMS) for value in list(op.operands)[4:]]
+    _want(bool(scores) and scores[0].shape[0] == scores[0].teams[1] == 1, op, "scores have one part, and one member")
+    same = {str(value.type) for value in (*list(op.operands)[4:], *op.results)}
+    _want(len(same) == 1, op, "scores and weights are of one type")
+    whole = defining_op(op.operands[0]), defining_op(op.operands[1])
+    _want(all(one is not None for one in whole), op, "its rows are the block's")
+
+
 def _clear(op: ir.Operation, target: Gpu) -> None:
     tile = _shared(op, op.operands[0], slots=False)
     _want(tile.swizzle == SWIZZLE, op, "it is of lines that bulk copies have brought")
@@ -389,6 +399,7 @@ _CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
     "tile.member": _member,
     "tile.release": _release,
     "tile.clear": _clear,
+    "tile.weights": _weights,
     "tile.load": _load,
     "tile.reduce_rows": _reduce_rows,
     "tile.put": _put,

@@ -24,10 +24,13 @@ from lispgpt.passes.kernels.offers import Offer, has_left, note_offers
 from lispgpt.passes.kernels.products import is_for, unscheduled_products
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
+from lispgpt.passes.recognise.attention_gradients import attention_gradients_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder
-from lispgpt.passes.tile.build_attention import NO_PRODUCT, AttentionBuilder
+from lispgpt.passes.tile.build_attention import AttentionBuilder
+from lispgpt.passes.tile.build_gradients import GradientsBuilder
 from lispgpt.passes.tile.build_rows import RowsBuilder
+from lispgpt.passes.tile.build_scores import NO_PRODUCT
 from lispgpt.passes.tile.copies import COPIES
 from lispgpt.passes.tile.row_kernels import RowsKernel
 
@@ -67,6 +70,10 @@ class ChooseTiles(Pass):
             yield kernel, Builder(product, target, self.parts, self.copies)
         for kernel, attention in attentions(module, target) if "attention" in kinds else ():
             yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)
+        for kernel in unscheduled_kernels(module, "attention-gradient") if "attention-gradient" in kinds else ():
+            sums = attention_gradients_of(kernel) if "tile" not in kernel.attributes else None
+            if sums is not None:
+                yield kernel, GradientsBuilder(NO_PRODUCT, target, self.parts, self.copies, gradients=sums)
         for kernel in unscheduled_kernels(module, "rows") if "rows" in kinds else ():
             if "tile" not in kernel.attributes:
                 yield kernel, RowsBuilder(RowsKernel(kernel), target)

@@ -20,11 +20,13 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, nested_operations, operations, shape_of
 from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.recognise.attention import attention_of
+from lispgpt.passes.recognise.attention_gradients import attention_gradients_of
 from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK
 from lispgpt.passes.tile.evaluate import Array, Evaluator, to_bf16
 from lispgpt.passes.tile.row_kernels import RowsKernel
+from lispgpt.passes.tile.sum_rows import SumRows
 from lispgpt.passes.tile.types import (
     PATCHES,
     ROW,
@@ -78,11 +80,13 @@ class _Meaning(Machine):
         self.values = Evaluator(memory, exact=False)
         attention = attention_of(kernel)
         self.rows = None if attention is None else AttentionRows(attention)
+        gradients = attention_gradients_of(kernel)
+        self.sums = None if gradients is None else SumRows(gradients)
         self.layout, self.of_rows = ProductLayout.of_kernel(kernel), RowsKernel(kernel)
         self.packed: dict[int, Dtype] = {}
         self.wide: set[Any] = set()
         ops = operations(kernel.regions[0].blocks[0])
-        self.weights = [x for op in ops if op.name == "linalg.contract" for x in op.operands]
+        self.blocks = [x for op in ops if op.name == "linalg.contract" for x in op.operands]
         self.writes = [op for op in ops if op.name == "bufferization.materialize_in_destination"]
         self.results = [np.full(op.operands[0].type.shape, np.nan, np.float32) for op in self.writes]
 
@@ -127,7 +131,7 @@ class _Meaning(Machine):
 
     def _in_blocks(self, tensor: ir.Value) -> ir.Value | None:
         """The product's operand whose blocks' bytes a tensor is."""
-        return next((x for x in self.weights if kind_of_blocks(x) and bytes_of_blocks(x) == tensor), None)
+        return next((x for x in self.blocks if kind_of_blocks(x) and bytes_of_blocks(x) == tensor), None)
 
     def _box(self, number: int, view: Array, at: Sequence[int], shape: tuple[int, int]) -> Array:
         """Zeros past the view's ends; of blocks the numbers that they stand for."""
@@ -310,6 +314,51 @@ class _Meaning(Machine):
         found[0, :, max(0, last + 1 - position) :] = -np.inf
         return [found]
 
+    def reach(self, agent: Agent, step: Step, values: list[Any]) -> list[int]:
+        """All that there is: what no row sees weighs nothing."""
+        assert self.sums is not None
+        return [0, self.sums.along]
+
+    def weights(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        assert self.sums is not None
+        task, row, round_, along, *scores = values
+        _, rows, columns = scores[0].shape
+        count = min(rows, self.sums.rows - row), max(0, min(columns, self.sums.along - along))
+        places = [[self._score(task, round_, row + i, along + j) for j in range(count[1])] for i in range(count[0])]
+        for product, tile in zip(self.sums.sums.products, scores, strict=True):
+            whole = np.full(shape_of(product.op.results[0]), np.nan, np.float32)
+            for i, of_row in enumerate(places):
+                for j, place in enumerate(of_row):
+                    whole[place] = tile[0, i, j]
+            self.values.hold(product.op.results[0], whole)
+        found = [np.zeros(scores[0].shape, np.float32) for _ in self.sums.sums.sums]
+        for one, tile in zip(self.sums.sums.sums, found, strict=True):
+            made = self.values.of(one.unrounded)
+            for i, of_row in enumerate(places):
+                for j, place in enumerate(of_row):
+                    tile[0, i, j] = made[place]
+        return found
+
+    def _score(self, task: int, round_: int, kept: int, along: int) -> tuple[Any, ...]:
+        """Where a score is."""
+        assert self.sums is not None
+        place, position = self.sums.walk.place(task, round_, kept, along)
+        return *place, position
+
+    def _store_part(self, registers: Array, tensor: ir.Value, task: int, row: int) -> None:
+        """Rows of one of the sums."""
+        assert self.sums is not None
+        part = self.sums.part_of(tensor)
+        whole, mine = np.full(shape_of(tensor), np.nan, np.float32), np.zeros(shape_of(tensor), bool)
+        for i in range(min(registers.shape[-2], part.rows - row)):
+            for column in range(part.columns):
+                at: Any = tuple(part.place(task, row + i, column))
+                whole[at], mine[at] = registers[0, i, column], True
+        self.values.hold(tensor, whole)
+        for write, result in zip(self.writes, self.results, strict=True):
+            if write.operands[0] == part.sum.out.tensor:
+                result[mine] = self.values.of(write.operands[0])[mine]
+
     def _store_rows(self, registers: Array, tensor: ir.Value, batch: int, row: int) -> None:
         """The same for rows of an attention: sums of weighed values, or one number each."""
         assert self.rows is not None
@@ -343,6 +392,9 @@ class _Meaning(Machine):
         sums, _, batch, row, column = values
         if register_tile(step.op.operands[0]).layout == ROW:
             self._store_numbers(sums, step.op.operands[1], batch, row, column)
+            return
+        if self.sums is not None:
+            self._store_part(sums, step.op.operands[1], batch, row)
             return
         if self.rows is not None:
             self._store_rows(sums, step.op.operands[1], batch, row)

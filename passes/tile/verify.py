@@ -50,7 +50,7 @@ def verify(kernel: ir.Operation, target: Gpu) -> None:
     program = [inner for op in program_ops(block) for inner in (op, *nested_operations(op))]
     for op in program:
         check_types(op, target)
-        bounded |= op.name == "tile.visible"
+        bounded |= op.name in ("tile.visible", "tile.reach")
     steps = Numbering().program(block)
     roles = [step for step in _everywhere(steps) if step.name == "tile.role"]
     if len(roles) > 1:
@@ -109,7 +109,7 @@ class _Order(Machine):
     def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
         return [None] * len(step.results)
 
-    view = zeros = operand = split = store = limit = mask = reduce = broadcast = ask = other
+    view = zeros = operand = split = store = limit = mask = reduce = broadcast = ask = weights = other
 
     def team(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
         """Both agents are of one team."""
@@ -137,6 +137,9 @@ class _Order(Machine):
 
     def visible(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
         return [0, self.last, self.last]
+
+    def reach(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
+        return [0, self.last + 1]
 
     # ---- memory
 

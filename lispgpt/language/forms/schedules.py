@@ -15,7 +15,7 @@ from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Builtin, Closure
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
 
-KINDS = ("product", "attention", "rows")
+KINDS = ("product", "attention", "attention-gradient", "rows")
 """What kernels are."""
 
 
@@ -48,7 +48,7 @@ class Words:
 
 @special("schedule", 4, None)
 def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    """`(schedule name [kernel] {:takes expression} body…)`, of a product; with `:of attention` or `:of rows`, of one"""
+    """`(schedule name [kernel] {:takes expression} body…)`, of a product, or of what `:of` names: attention, rows, …"""
     words, prelude = evaluator.states.of(Words), environment.top().outer
     if words.give is not None and prelude is not None:
         prelude.names.update(words.give())
@@ -60,7 +60,7 @@ def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any
     if given is None:
         says = (
             "a schedule's options are :takes, with an expression that says which kernels it is for, and, where these "
-            "are no products, :of attention or :of rows"
+            "are no products, :of attention, attention-gradient or rows"
         )
         evaluator.site.fail(says, options)
     bound = parameters.parse_parameters(evaluator.site, taken, "schedule")

@@ -40,14 +40,14 @@ class RowValues:
         return [self.reader.read(tensor, mapped(map_, [*where[0], None])) for tensor, map_ in self.tensors.items()]
 
     def read_pair(self, place: Callable[[Index], Where], along: Sequence[Index]) -> list[list[ir.Value]]:
-        """At two neighbouring rows, the first of them even, where these are what sums go along."""
+        """At one row, or two neighbouring ones, the first of them even, where these are what sums go along."""
         if self.along == POSITION:
             return []
         self._release()
         places, found = [place(index)[0] for index in along], []
         for tensor, map_ in self.tensors.items():
             beside = dim_positions(map_)[-1:] == [self.along] and shape_of(tensor)[-1] % 2 == 0
-            if beside:
+            if beside and len(along) == 2:
                 pair = self.reader.read(tensor, mapped(map_, [*places[0], None]), 2)
                 found.append([b.lane_of(pair, i) for i in range(2)])
             else:

@@ -26,7 +26,9 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.score_masks import Mask
 from lispgpt.passes.kernels.team import Team
+from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.recognise.attention import attention_of
+from lispgpt.passes.recognise.attention_gradients import attention_gradients_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK, operand_of
@@ -44,10 +46,12 @@ from lispgpt.passes.tile.lower.register_rows import (
     reduced,
 )
 from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, copied_operands
+from lispgpt.passes.tile.lower.score_weights import ScoreWeights, reach
 from lispgpt.passes.tile.lower.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.tile.lower.units import Sums, sums_of
 from lispgpt.passes.tile.lower.warpgroup_lines import multiply_lines
 from lispgpt.passes.tile.row_reductions import row_reductions
+from lispgpt.passes.tile.sum_rows import SumRows
 from lispgpt.passes.tile.types import (
     OPERAND,
     ROWS,
@@ -59,6 +63,11 @@ from lispgpt.passes.tile.types import (
     shared_tile,
 )
 
+
+def _quotient(a: Index, n: Index) -> Index:
+    return b.div(a, n) if isinstance(n, int) else b.emit("arith.divui", [b.as_value(a), n], [n.type])
+
+
 ARITHMETIC: dict[str, Callable[..., Index]] = {
     "arith.addi": b.add,
     "arith.subi": b.sub,
@@ -66,7 +75,9 @@ ARITHMETIC: dict[str, Callable[..., Index]] = {
     "arith.divui": b.div,
     "arith.remui": b.mod,
     "arith.minui": b.at_most,
-    "arith.divsi": b.div,
+    "arith.divsi": _quotient,
+    "arith.minsi": b.at_most,
+    "arith.maxsi": lambda a, n: b.select(b.less(a, n), b.as_value(n), b.as_value(a)),
     "arith.ceildivsi": lambda a, n: b.div(b.add(a, n - 1), n),
 }
 
@@ -121,6 +132,9 @@ class Lowering:
         self.results = outputs_of(kernel)
         attention = attention_of(kernel)
         self.rows = None if attention is None else AttentionRows(attention)
+        gradients = attention_gradients_of(kernel)
+        self.sums = None if gradients is None else SumRows(gradients)
+        self.weigh: dict[ir.Operation, ScoreWeights] = {}
         self.masks: dict[ir.Operation, list[Mask]] = {}
         launch = ir.DictAttr(kernel.attributes["tile"])
         self.threads = ir.IntegerAttr(launch["threads"]).value
@@ -150,7 +164,12 @@ class Lowering:
         for op in self.ops:
             if op in first:
                 continue
-            if op.name.startswith(("tile.", "gpu.")) or op.name in ARITHMETIC or _is_index(op) or _has_registers(op):
+            if (
+                op.name.startswith(("tile.", "gpu.", "arith.cmpi"))
+                or op.name in ARITHMETIC
+                or _is_index(op)
+                or _has_registers(op)
+            ):
                 self._op(op)
         self._know_everything()
 
@@ -176,6 +195,8 @@ class Lowering:
             return constant_number(op.results[0])
         if op.name == "arith.constant":
             return self._filled(op)
+        if op.name == "arith.cmpi":
+            return self._cmpi(op)
         if op.name.startswith(("arith.", "math.")):
             return mapped(op, self._of(op))
         return getattr(self, "_" + op.name.partition(".")[2].replace(".", "_"))(op)
@@ -194,11 +215,11 @@ class Lowering:
     def _registers_of(self, value: ir.Value) -> RegisterTile:
         """The type of a value; of an attention's as subgroups have it, of whom its warpgroups are."""
         tile = register_tile(value)
-        return tile if self.rows is None else tile.by_subgroups
+        return tile if self.product is not None else tile.by_subgroups
 
     def _sums_of(self, value: ir.Value) -> Sums:
         """Zeros of such a type."""
-        who = (self.thread, self.threads) if self.rows is None else (self.member, self.roles[1])
+        who = (self.thread, self.threads) if self.product is not None else (self.member, self.roles[1])
         return sums_of(self._registers_of(value), self.target, *who)
 
     # ---- order
@@ -358,7 +379,7 @@ class Lowering:
         if ir.StringAttr(op.attributes["copies"]).value != BULK:
             return AsyncRing(*facts)
         maps = [operand.maps(self.kernel)[0] for operand in copied_operands(views, slots, self.target)]
-        ring = BulkRing(*facts, maps, self.tiles.barriers)
+        ring = BulkRing(*facts, maps, self.tiles.barriers, self.roles[1])
         b.if_then(b.equal(self.thread, 0), ring.make)
         b.barrier()
         return ring
@@ -367,7 +388,22 @@ class Lowering:
         ring, view, *at, number = self._of(op)
         if view.operand.buffer() not in self.constants:
             self._know_everything()
-        ring.fill(ir.IntegerAttr(op.attributes["member"]).value, at, number, view.ends[0])
+        start = partial(ring.fill, ir.IntegerAttr(op.attributes["member"]).value, at, number, view.ends[0])
+        if isinstance(ring, BulkRing) and not self.roles[0]:
+            b.if_then(b.equal(self.thread, 0), start)
+        else:
+            start()
+
+    def _if(self, op: ir.Operation) -> None:
+        """Of a program that hands nothing on."""
+        b.if_then(self._of(op)[0], lambda: self._block_of(op))
+
+    def _block_of(self, op: ir.Operation) -> None:
+        self._block(op.regions[0].blocks[0])
+
+    def _cmpi(self, op: ir.Operation) -> ir.Value:
+        number = ir.IntegerAttr(op.attributes["predicate"]).value
+        return b.emit("arith.cmpi", list(map(b.as_value, self._of(op))), [b.i1()], predicate=number)
 
     def _wait(self, op: ir.Operation) -> list[list[Slot]]:
         ring, number = self._of(op)
@@ -428,6 +464,9 @@ class Lowering:
         *_, rows, columns = register_tile(op.operands[0]).shape
         results = [(t, buffer) for t, buffer in self.results if self.rows is None or not self.rows.is_log_sum(t)]
         product: Whole | None = self.rows or self.product
+        if self.sums is not None:
+            product = part = self.sums.part_of(tensor)
+            results = [(t, buffer) for t, buffer in results if t == part.sum.out.tensor]
         if self.product is not None and "transposed" in op.attributes:
             product = self.product.transposed()
         assert product is not None
@@ -449,7 +488,9 @@ class Lowering:
 
     def _visible(self, op: ir.Operation) -> list[Index]:
         assert self.rows is not None and self.target.matrix is not None
-        self._know_everything()
+        bounds = [bound for bound in (self.rows.attention.lower, self.rows.attention.upper) if bound is not None]
+        if not all(depends_only_on(tensor, self.constants) for bound in bounds for tensor in bound.tensors()):
+            self._know_everything()
         batch, row = self._of(op)
         lanes = lanes_of(self.target.matrix, b.mod(self.thread, self.target.subgroup))
         others = [place for d, place in enumerate(self.rows.loops(batch, 0)) if d != self.rows.row]
@@ -468,6 +509,20 @@ class Lowering:
         past = attention.context % tile.shape[2] != 0
         groups = [places[i : i + each] for i in range(0, len(places), each)]
         self.masks[op] = [Mask(attention, self.reader, seat.lanes, group, *bounds, past) for group in groups]
+
+    def _reach(self, op: ir.Operation) -> list[Index]:
+        assert self.sums is not None
+        self._know_everything()
+        task, row = self._of(op)
+        for weights in self.tiles.every:
+            if weights.name == "tile.weights" and list(weights.operands)[:2] == list(op.operands):
+                tile, seat = self._registers_of(weights.operands[4]), self._seat(weights.operands[4])
+                self.weigh[weights] = ScoreWeights.ahead(self.sums, self.reader, seat, tile, task, row)
+        return reach(self.sums, self.reader, task, row, ir.IntegerAttr(op.attributes["rows"]).value)
+
+    def _weights(self, op: ir.Operation) -> list[Sums]:
+        _, _, round_, along, *scores = self._of(op)
+        return list(self.weigh[op].of(round_, along, scores))
 
     def _mask(self, op: ir.Operation) -> Sums:
         scores, _, _, position, *_ = self._of(op)

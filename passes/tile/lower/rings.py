@@ -81,10 +81,11 @@ class AsyncRing(Ring):
 @dataclass(frozen=True)
 class BulkRing(Ring):
     """One thread starts copies of whole boxes.  For each slot a barrier tells that it is full, and another that it is
-    empty again: `barriers` is the address of the first.  maps: of the views."""
+    empty again: `barriers` is the address of the first.  maps: of the views.  multiplying: threads that read slots."""
 
     maps: Sequence[ir.Value]
     barriers: Index
+    multiplying: int
 
     @property
     def copies(self) -> TensorCopies:
@@ -95,7 +96,7 @@ class BulkRing(Ring):
     def readers(self) -> int:
         """Warpgroups that release a slot."""
         assert self.target.warpgroup is not None
-        return self.threads // self.target.warpgroup.threads - 1
+        return self.multiplying // self.target.warpgroup.threads
 
     def make(self) -> None:
         """By one thread: the barriers, and maps on their way."""

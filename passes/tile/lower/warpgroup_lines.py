@@ -27,8 +27,14 @@ def multiply_lines(
     words = [[word for part in block for word in _words(part, matrix.run)] for block in own]
     values = [b.lane_of(flat(v), i) for v in sums.values for i in range(len(matrix.pieces()) * WORD)]
     kept = len(values) if adds else 0
-    ready = unit.ready([*values[:kept], *(word for block in words for word in block)])
-    totals, rest = ready[:kept], iter(ready[kept:])
+    given_words = [word for block in words for word in block]
+    if adds:  # what has just been made
+        ready = unit.ready([*values, *given_words])
+        totals, given_words = ready[:kept], ready[kept:]
+    else:
+        unit.fence()
+        totals = []
+    rest = iter(given_words)
     _, part_of_k, _, column_part = sums.place
     tile, line, steps = right.tile, unit.inner * 2, matrix.block // unit.block
     members = sums.tile.shape[0] if across else sums.tile.teams[1]
