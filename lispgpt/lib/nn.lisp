@@ -105,11 +105,14 @@
 (defn relu-of [x] (max x 0.0))
 (defgradient relu-of [g y x] [(select (> x 0.0) g 0.0)])                      ; 0 at 0
 
-(defn sigmoid [x]
-  (elementwise (fn [v] (/ 1.0 (+ 1.0 (exp (- v))))) (stored x)))
+(defn sigmoid [x] (sigmoid-of (stored x)))
+(defn sigmoid-of [x] (elementwise (fn [v] (/ 1.0 (+ 1.0 (exp (- v))))) x))
+(defgradient sigmoid-of [g y x] [(* g y (- 1.0 y))])
 
-(defn silu [x]
-  (elementwise (fn [v] (/ v (+ 1.0 (exp (- v))))) (stored x)))
+(defn silu [x] (silu-of (stored x)))
+(defn silu-of [x] (elementwise (fn [v] (/ v (+ 1.0 (exp (- v))))) x))
+(defgradient silu-of [g y x]
+  [(elementwise (fn [g v] (let [share (/ 1.0 (+ 1.0 (exp (- v))))] (* g share (+ 1.0 (* v (- 1.0 share)))))) g x)])
 
 ; The tanh form: "Gaussian Error Linear Units", Hendrycks and Gimpel 2016.
 (defn gelu [x] (gelu-of (stored x)))

@@ -73,6 +73,9 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("(gelu x)", gelu, {"x": (3, 5)}),
     ("(silu x)", silu, {"x": (3, 5)}),
     ("(sigmoid x)", lambda x: 1 / (1 + np.exp(-x)), {"x": (3, 5)}),
+    # whose powers are beyond what an f32 holds
+    ("(sigmoid (+ 1.0 (* 250.0 (- (abs x)))))", lambda x: 1 / (1 + np.exp(250 * abs(x) - 1)), {"x": (3, 5)}),
+    ("(silu (+ 1.0 (* 250.0 (- (abs x)))))", lambda x: silu(1 - 250 * abs(x)), {"x": (3, 5)}),
     ("(relu x)", lambda x: np.maximum(x, 0), {"x": (3, 5)}),
     (
         "(swiglu x a b c)",
