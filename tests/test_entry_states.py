@@ -9,6 +9,7 @@ import pytest
 import seeded
 from compiled_models import Weights, compile_model, compile_text, open_checked, random_weights
 
+from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.generate import Generator
 
@@ -33,6 +34,77 @@ def test_a_state_has_a_batch_where_it_says_so(tmp_path: Path) -> None:
             found = session.run("add", x=x)
             np.testing.assert_allclose(found["total"], totals[batch], atol=1e-5, err_msg=seed)
             assert found["calls"] == [call], "what has no batch is one for all"
+
+
+IN_LOOPS = """(require nn arrays gradients)
+(state (sums [3]) (seen [2 6 3]) (calls [1] i32))
+(defn step [h [k x]]
+  (do (update! sums (+ (* 0.5 (read-state sums)) x))
+      (write-state (seen 1) (insert (* h x) (read-state (seen 1)) [(cast (at k) index) 0] [nil 3]))
+      (update! calls (+ (read-state calls) 1))
+      [(tanh (+ h (read-state sums))) (sum-along (read-state (seen 1)) 0)]))
+(entry run [(xs [6 3] f32) (h [3] f32)]
+  (let [numbers (tensor [k 6] (cast k i32))
+        [last all] (scan step h [numbers xs] OPTIONS)
+        [g] (gradients (sum (* last last)) [h])]
+    {:last last :all all :sums (read-state sums) :g g}))
+(entry twice [(xs [2 3 3] f32)]
+  (let [[_ all] (scan (fn [_ rows] [0 (nth (scan (fn [_ x] (do (update! sums (+ (* 0.5 (read-state sums)) x))
+                                                           [0 (read-state sums)])) 0 rows) 1)]) 0 xs)]
+    {:all all}))
+(entry until [(xs [6 3] f32)]
+  (let [[_ _ steps] (scan (fn [n x] (do (update! sums (+ (read-state sums) x)) [(+ n 1) nil])) 0 xs
+                          {:while (fn [n] (< n 4))})]
+    {:steps steps :sums (read-state sums)}))
+"""
+
+
+@pytest.mark.parametrize("options", ["{}", "{:chunk 2}", "{:reverse true}"])
+def test_what_steps_of_a_scan_write_the_next_ones_read(options: str, tmp_path: Path) -> None:
+    """In all of a call's steps, and on in the next call."""
+    artifact, rng = compile_text(IN_LOOPS.replace("OPTIONS", options), tmp_path, quick=True), seeded.rng()
+    sums, seen = np.zeros(3), np.zeros((6, 3))
+
+    def steps(xs: np.ndarray, h: np.ndarray, sums: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, ...]:
+        kept = np.zeros((6, 3))
+        for k in reversed(range(6)) if "reverse" in options else range(6):
+            sums = 0.5 * sums + xs[k]
+            seen = seen.copy()
+            seen[k] = h * xs[k]
+            h, kept[k] = np.tanh(h + sums), seen.sum(0)
+        return h, kept, sums, seen
+
+    with open_checked(artifact) as session:
+        for _ in range(2):
+            xs, h, along = rng.normal(size=(6, 3)), rng.normal(size=3), rng.normal(size=3)
+            found = session.run("run", xs=xs, h=h)
+            ends = [(steps(xs, h + sign * 1e-6 * along, sums, seen)[0] ** 2).sum() for sign in (1, -1)]
+            last, kept, sums, seen = steps(xs, h, sums, seen)
+            for name, right in (("last", last), ("all", kept), ("sums", sums)):
+                np.testing.assert_allclose(found[name], right, atol=1e-5, err_msg=name)
+            assert (found["g"] * along).sum() == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-4)
+        rows = rng.normal(size=(2, 3, 3))
+        found = session.run("twice", xs=rows)["all"]
+        for row, right in zip(rows.reshape(6, 3), found.reshape(6, 3), strict=True):
+            sums = 0.5 * sums + row
+            np.testing.assert_allclose(right, sums, atol=1e-5)
+        found = session.run("until", xs=xs)
+        assert found["steps"] == 4
+        np.testing.assert_allclose(found["sums"], sums + xs[:4].sum(0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(over [k 0 3 1] [y x] (do (update! s y) (+ y 1.0)))",
+        "(nth (scan (fn [y _] [(if (> (at y 0) 0.0) (do (update! s y) y) y) nil]) x 3) 0)",
+        "(nth (scan (fn [y _] (do (update! w y) [y nil])) x 3) 0)",
+    ],
+)
+def test_what_lasts_changes_in_steps_of_a_scan_alone(body: str, tmp_path: Path) -> None:
+    text = f"(require nn kernels)\n(state (s [2]))\n(weights (w [2]))\n(entry e [(x [2] f32)] {body})"
+    with pytest.raises(UserError, match=r"(?s)inside a loop or a branch; carry .*`scan` carries the states"):
+        compile_text(text, tmp_path)
 
 
 RECURRENT = """(require nn)

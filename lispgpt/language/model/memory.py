@@ -143,21 +143,38 @@ def _write_state_at_positions(evaluator: Evaluator, form: Form, reference: Any, 
     """`write-state` of a value that is what the state held but for rows at their positions, along the dimension that is
     the config's `context`: a row written twice changes nothing."""
     now = building(evaluator, form, "write-state-at-positions")
-    return _write(evaluator, form, reference, value, now.placed)
+    return _write(evaluator, form, reference, value, now.written if now.loops else now.placed)
 
 
-def _outside_of_loops(evaluator: Evaluator, form: Form) -> None:
-    """An error in the body of a loop or of a branch, whose values end with it."""
-    around = evaluator.builder.insertion.block.owner.operation.name
-    if around != "func.func":
-        message = "what lasts is not changed inside a loop or a branch; carry its value through, and change it behind"
-        evaluator.site.fail(message, form)
+class ChangedInLoop(Exception):
+    """A step of a scan, with this body, changes a state that the scan does not carry yet."""
+
+    def __init__(self, block: ir.Block, state: State) -> None:
+        super().__init__(state.name)
+        self.block, self.state = block, state
+
+
+def may_change(evaluator: Evaluator, held: Any, form: Form) -> None:
+    """An error in the body of a loop or of a branch, whose values end with it; but a scan carries the states that its
+    steps change: ChangedInLoop where it has to know of one."""
+    block = evaluator.builder.insertion.block
+    if block.owner.operation.name == "func.func":
+        return
+    now = evaluator.states.of(Model).building
+    body, carried = now.loops[-1] if now is not None and now.loops else (None, ())
+    here = body is not None and body == block and isinstance(held, State)
+    if here and held.value is not None and _texts(evaluator, held) is None:
+        if held not in carried:
+            raise ChangedInLoop(block, held)
+        return
+    what = "what lasts is not changed inside a loop or a branch; carry its value through, and change it behind"
+    evaluator.site.fail(f"{what} (`scan` carries the states that a step writes)", form)
 
 
 def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: set[str]) -> Any:
     """names: gets that of the state."""
-    _outside_of_loops(evaluator, form)
     state, offsets, sizes = _window(evaluator, reference, form)
+    may_change(evaluator, state, form)
     texts = _texts(evaluator, state)
     value = _stored(evaluator, state, value, form)
     if texts is not None:
@@ -190,8 +207,8 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(update! w x)`, `(update! (w l) x)`: a weight, a state, an input or a layer of one holds x after the entry, and
     wherever it is read after this."""
     now, place = building(evaluator, form, "update!"), form.items[1]
-    _outside_of_loops(evaluator, form)
     held = _held(evaluator, place, environment)
+    may_change(evaluator, held.state if isinstance(held, StateReference) else held, form)
     weight = held[0] if isinstance(held, tuple) else held
     if is_in_blocks(weight):
         evaluator.site.fail(f"{weight.name} is in blocks ({weight.dtype}), which are read and never updated", place)

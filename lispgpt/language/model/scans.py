@@ -6,7 +6,8 @@ becomes   %h, %ys = scf.for %i iter_args(%h = %start, %ys = empty) { … slice o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,11 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
-from lispgpt.language.core.values import Record, describe, items_of
+from lispgpt.language.core.values import Record, State, describe, items_of
 from lispgpt.language.forms import shapes, tensors
+from lispgpt.language.model.memory import ChangedInLoop, may_change
 from lispgpt.language.model.reports import Reports
+from lispgpt.language.model.table import Building, Model
 from lispgpt.language.reader.forms import Form
 
 OPTIONS = ("reverse", "while", "chunk")
@@ -35,13 +38,29 @@ def _scan(evaluator: Evaluator, form: Form, step: Any, start: Any, xs: Any, opti
     it is false, and all later ones, leave the state as it is and keep zeros, and the value is [state ys steps], with
     the number of steps that were made, of i32.  For gradients each step's state and its products are kept; with
     `:chunk` the state of every so-manyth step, from which those between are computed again: it divides the number of
-    steps.
+    steps.  Of the model's states that a step writes, each step reads what the one before it wrote.
     """
     given = options.values if isinstance(options, Record) else {}
     if (options is not None and not isinstance(options, Record)) or (unknown := [k for k in given if k not in OPTIONS]):
         what = f":{unknown[0]}" if isinstance(options, Record) else describe(options)
         evaluator.site.fail(f"the options of `scan` are a map of :reverse, :while and :chunk, and not {what}", form)
     return _Scan(evaluator, form, step, start, xs, given).run()
+
+
+@contextmanager
+def _inside(
+    evaluator: Evaluator, block: ir.Block, carried: Sequence[State], values: Sequence[ir.Value]
+) -> Iterator[None]:
+    """In the body of a loop, where the states that it carries hold these values."""
+    now = evaluator.states.of(Model).building
+    if now is None:
+        yield
+        return
+    now.loops.append((block, tuple(carried)))
+    for state, value in zip(carried, values, strict=True):
+        state.value = value
+    yield
+    now.loops.pop()
 
 
 @dataclass
@@ -98,18 +117,57 @@ class _Scan:
         return value
 
     def run(self) -> Any:
+        """Build the loop, again for each of the model's states that a step turns out to change: it is carried, too."""
+        now = self.evaluator.states.of(Model).building
+        carried: list[State] = []
+        while True:
+            undo = None if now is None else self._remembered(now)
+            try:
+                found, changed = self._built(carried)
+            except ChangedInLoop as error:
+                if error.block != self.block or undo is None:
+                    raise
+                undo()
+                carried.append(error.state)
+                continue
+            for state, value in zip(carried, changed, strict=True):
+                may_change(self.evaluator, state, self.form)
+                state.value = value
+            return found
+
+    def _remembered(self, now: Building) -> Callable[[], None]:
+        """What takes back all that building the loop has done."""
+        model = self.evaluator.states.of(Model)
+        bring_back = self.evaluator.states.keep()
+        values = [(state, state.value) for state in model.states.values()]
+        multiplied, loops = now.multiplied, list(now.loops)
+
+        def undo() -> None:
+            bring_back()
+            now.multiplied, now.loops[:] = multiplied, loops
+            for state, value in values:
+                state.value = value
+            self.holder.erase()
+
+        return undo
+
+    def _built(self, carried: Sequence[State]) -> tuple[Any, list[ir.Value]]:
+        """The scan's value, and what the states that are carried hold behind it."""
         evaluator, form, builder = self.evaluator, self.form, self.evaluator.builder
         starts = list(self.starts)
         if self.going is not None:
             starts.append(builder.constant(0, builder.i32, form))
-        holder = builder.emit("scf.execute_region", [], [], {}, form, 1)
+        first = len(starts)
+        before = [state.value for state in carried]
+        starts += [value for value in before if value is not None]
+        self.holder = holder = builder.emit("scf.execute_region", [], [], {}, form, 1)
         place = evaluator.site.location(form)
         types = [builder.index, *(start.type for start in starts)]
-        block = ir.Block.create_at_start(holder.regions[0], types, [place] * len(types))
+        self.block = block = ir.Block.create_at_start(holder.regions[0], types, [place] * len(types))
         reports = evaluator.states.of(Reports)
         seen = reports.enter(block)
-        with builder.at(block):
-            new, kept = self._step(block)
+        with builder.at(block), _inside(evaluator, block, carried, list(block.arguments)[first + 1 :]):
+            new, kept = self._step(block, carried)
             own = len(kept)
             kept += [value for report in seen for value in report.values]
             rooms = [block.add_argument(self._room(y), place) for y in kept]
@@ -122,13 +180,18 @@ class _Scan:
         ys = results[len(starts) - len(kept) :]
         reports.leave(evaluator, seen, ys[own:], form)
         found = [self.state.of(results[:count]), self.y.of(ys[:own]) if own else None]
-        return tuple(found if self.going is None else [*found, tensors.of_scalar(evaluator, results[count], form)])
+        if self.going is not None:
+            found.append(tensors.of_scalar(evaluator, results[count], form))
+        for state, value in zip(carried, before, strict=True):
+            state.value = value
+        return tuple(found), results[first : first + len(carried)]
 
-    def _step(self, block: ir.Block) -> tuple[list[ir.Value], list[ir.Value]]:
-        """The states after a step and what is kept of it."""
+    def _step(self, block: ir.Block, carried: Sequence[State]) -> tuple[list[ir.Value], list[ir.Value]]:
+        """The states after a step, and those of the model that are carried, and what is kept of it."""
         evaluator, form = self.evaluator, self.form
         number, *states = block.arguments
-        states, made = states[: len(self.starts)], states[len(self.starts) :]
+        held = states[len(states) - len(carried) :]
+        states, made = states[: len(self.starts)], states[len(self.starts) : len(states) - len(carried)]
         place = self._place(number)
         rows = [shapes.extract(evaluator, x, (place, *[0] * (len(shape_of(x)) - 1)), (None, *shape_of(x)[1:]), form)
                 for x in self.read]  # fmt: skip
@@ -142,13 +205,15 @@ class _Scan:
             evaluator.site.fail(f"a step of `scan` gives [state y], and this gives {got}", form)
         new = self._states(result[0], states)
         kept = [] if result[1] is None else self._kept(result[1])
+        lasting = [state.value for state in carried if state.value is not None]
         if goes is None:
-            return new, kept
+            return [*new, *lasting], kept
         i32 = evaluator.builder.i32
         more = evaluator.builder.emit(
             "arith.addi", [made[0], evaluator.builder.constant(1, i32, form)], [i32], {}, form
         )
-        new = [*map(lambda one, other: self._chosen(goes, one, other), new, states), self._chosen(goes, more, made[0])]
+        pairs = [*zip(new, states, strict=True), (more, made[0]), *zip(lasting, held, strict=True)]
+        new = [self._chosen(goes, *pair) for pair in pairs]
         zeros = [tensors.filled(evaluator, shape_of(y), 0, y.type.element_type, form) for y in kept]
         return new, [self._chosen(goes, y, zero) for y, zero in zip(kept, zeros, strict=True)]
 

@@ -113,7 +113,8 @@ class Building:
     whether it has asked which rows are real.  every_position: whether what a model says of a sequence's last position
     is wanted of all.  whole: the whole texts that are looked at, if any are.  multiplied: what the newest product with
     a weight takes.  adapted: the weights of which a product was adapted.  any_size: whether what is built for a size
-    is to be the same ops for others.
+    is to be the same ops for others.  loops: the bodies of scans that are being built, innermost last, each with the
+    states that it carries.
     """
 
     entry: Entry
@@ -129,6 +130,7 @@ class Building:
     multiplied: Any = None
     adapted: set[str] = field(default_factory=set)
     any_size: bool = False
+    loops: list[tuple[ir.Block, tuple[State, ...]]] = field(default_factory=list)
 
     @contextmanager
     def as_it_was(self, before: Building) -> Iterator[None]:
