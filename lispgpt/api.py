@@ -145,8 +145,8 @@ def load(
     """
     paths = _paths(checkpoint)
     given = find_given(program, paths, adapter, adapters)
-    if given.checkpoint is not None and given.checkpoint.notice:
-        warnings.warn(given.checkpoint.notice, stacklevel=2)
+    for notice in given.notices(_settings(settings, context)):
+        warnings.warn(notice, stacklevel=2)
     path, folder = given.program, folder_for(cache)
     kept = None if folder is None else Cache(folder)
     source: Request | Artifact

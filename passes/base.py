@@ -10,12 +10,16 @@ ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
+import sys
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from lispgpt.base.bugs import cause
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.states import State
@@ -57,8 +61,54 @@ def or_zero(usual: int) -> Any:
     return field(default=usual, metadata={"least": 0})
 
 
+_OWN: dict[str, type[Pass]] = {}
+"""The passes of users' own files, by their names."""
+
+
+def load_passes(path: Path) -> None:
+    """Have the passes that a user's own Python file defines found by their names; UserError where it has none."""
+    spec = importlib.util.spec_from_file_location(f"own_passes_{len(_OWN)}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UserError(f"{path} is no Python file that is there")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{path} cannot be read: {cause(error)}") from error
+    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Pass)]
+    own = {each.name: each for each in found if each.__module__ == spec.name}
+    if not own:
+        raise UserError(f"{path} has no class of Pass")
+    _OWN.update(own)
+
+
+def is_own(name: str) -> bool:
+    """Whether a pass is of a user's own file."""
+    return name in _OWN
+
+
+def why_unknown(name: str) -> str:
+    """`; …`: what may be wrong with the name of a pass that nobody has."""
+    module_name = _modules().get(name.replace("-", "_"))
+    if module_name is not None:
+        found = vars(importlib.import_module(module_name)).values()
+        others = [f"{each.__name__} makes {each.name!r}" for each in found if _is_defined(each, module_name)]
+        place = module_name.removeprefix("lispgpt.").replace(".", "/") + ".py"
+        return f"; {place} is called so, and has no pass of that name ({', '.join(others) or 'no class of Pass'})"
+    near = get_close_matches(name, [each.replace("_", "-") for each in _modules()], n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return hint or "; `lispgpt doc --about pass` finds what there is, `lispgpt opt --passes FILE.py` takes yours"
+
+
+def _is_defined(value: Any, module_name: str) -> bool:
+    return isinstance(value, type) and issubclass(value, Pass) and value.__module__ == module_name
+
+
 def find_pass(name: str) -> type[Pass] | None:
     """The Python pass of that name, in this folder or one in it, or None where this package has none."""
+    if name in _OWN:
+        return _OWN[name]
     module_name = _modules().get(name.replace("-", "_"))
     if module_name is None:
         return None

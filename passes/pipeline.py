@@ -23,7 +23,7 @@ from lispgpt.base.observer import Observer
 from lispgpt.base.source import Span
 from lispgpt.ir.diagnostics import Diagnostics, mlir_message, run_passes
 from lispgpt.ir.mlir import ir, passmanager
-from lispgpt.passes.base import find_pass, make_pass
+from lispgpt.passes.base import find_pass, is_own, make_pass, why_unknown
 from lispgpt.passes.culprit import culprit
 from lispgpt.passes.effects import refuse_effects
 from lispgpt.passes.library import NO_SCHEDULES, Library
@@ -191,6 +191,10 @@ class Runner:
     ) -> Exception:
         """The error to raise: the program's place where MLIR gave one, and how to run the pass again."""
         again = "\n--dump-dir FOLDER keeps the IR before it and says how to run it again"
+        if isinstance(error, UserError) and error.span is not None:
+            again = ""  # what is wrong stands in the user's text
+        if is_own(call.name) and not isinstance(error, UserError):
+            return UserError(f"pass {call.name}, of a file of yours, failed: {cause(error)}", call.span)
         if watch.last is not None:
             watch.failed(number, call.name, _generic_text(module))
             command = ["lispgpt", "opt", str(watch.last), "--target", str(self.target), "--pipeline", str(call)]
@@ -263,7 +267,7 @@ def _resolve(call: PassCall) -> Any:
     if text:
         return _MlirPass(text)
     if "does not refer to a registered pass" in problem:
-        raise UserError(f"there is no pass {call.name!r}", call.span)
+        raise UserError(f"there is no pass {call.name!r}{why_unknown(call.name)}", call.span)
     reason = re.sub(r"^.*?error: ", "", problem.replace("\n", " "))
     raise UserError(f"pass {call} cannot be used: {reason[:200]}", call.span)
 

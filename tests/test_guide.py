@@ -14,6 +14,8 @@ from lispgpt.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
 
+SHOWN = re.MULTILINE | re.DOTALL
+
 
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -30,6 +32,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for text in (TEXTS[name] for name in TEXTS if name not in AFTER_README):
             for block in blocks(text, "lisp"):
                 (folder / block.split()[1]).write_text(block)
+            for name, written in re.findall(r"^.*Save this as `(\w+\.py)`:\n\n```python\n(.*?)^```$", text, SHOWN):
+                (folder / name).write_text(written)
             for line in "".join(blocks(text, "sh")).replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)
                 assert words.pop(0) == "lispgpt", line

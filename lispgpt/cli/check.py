@@ -77,8 +77,8 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
     of.  Exit code 1 where anything is wrong.
     """
     given = find_given(program, options["checkpoint"])
-    if given.checkpoint is not None and given.checkpoint.notice:
-        say(given.checkpoint.notice)
+    for notice in given.notices(config_settings(options["settings"], options["context"])):
+        say(notice)
     options["target"] = options["target"] or _gpu_here(given)
     if (lacking := missing(options["target"])) is not None:
         raise UserError(lacking)

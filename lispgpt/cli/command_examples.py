@@ -187,6 +187,7 @@ OWN = {
         f"lispgpt {command} --dump-kernels": f"{LINES[f'lispgpt {command}']} --dump-dir kernels --dump-kernels"
         for command in ("run", "compile", "opt")
     },
+    "lispgpt opt --passes": "dumps/00-input.mlir --passes count_ops.py --pipeline count-ops -o counted.mlir",
     "lispgpt opt --pipeline": "dumps/00-input.mlir --pipeline cse,canonicalize -o clean.mlir",
     "lispgpt opt --schedules": "dumps/00-input.mlir --target rocm:gfx1151 --schedules wide.lisp -o lowered.mlir",
     "lispgpt sign --make-key": "--make-key mine.pem",

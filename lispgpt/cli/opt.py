@@ -19,6 +19,7 @@ from lispgpt.compiler.driver import read_source
 from lispgpt.compiler.runners import check_chooses, runner_for
 from lispgpt.ir.diagnostics import Diagnostics
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.passes.base import load_passes
 from lispgpt.passes.effects import refuse_linked
 from lispgpt.passes.pipeline import Pipeline, Stage, parse_calls
 from lispgpt.passes.targets import find_target
@@ -34,6 +35,7 @@ from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 @click.option(
     "--skip", default=0, type=click.IntRange(0), help="Leave out the pipeline's first passes (a dump's number)."
 )
+@click.option("--passes", type=PATH, multiple=True, metavar="FILE.py", help="Your own passes, for --pipeline to name.")
 @click.option("--schedules", type=PATH, multiple=True, metavar="FILE", help="Schedules that choose-tiles tries first.")
 @click.option("--target", type=TARGET, default="cpu", show_default=True, help="Whose capabilities schedules read.")
 @all_of(watching_options())
@@ -43,12 +45,15 @@ def opt(
     file: Path,
     pipeline_text: str | None,
     skip: int,
+    passes: tuple[Path, ...],
     schedules: tuple[Path, ...],
     target: str,
     output: Path | None,
     **watching: Any,
 ) -> None:
     """Run passes on FILE, which holds MLIR, such as a dump of --dump-dir."""
+    for own in passes:
+        load_passes(own)
     chip, observer = find_target(target), observer_of(watching, echo)
     if pipeline_text is None:
         pipeline = read_pipeline(pipeline_path(chip.pipeline))

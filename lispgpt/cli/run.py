@@ -110,8 +110,8 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     """
     started = time.monotonic()
     given = find_given(program, options["checkpoint"], options["adapter"])
-    if given.checkpoint is not None and given.checkpoint.notice:
-        say(given.checkpoint.notice)
+    for notice in given.notices(config_settings(options["settings"], options["context"])):
+        say(notice)
     observer = observer_of(options, say)
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts, said = Prompts(options), choices(options)

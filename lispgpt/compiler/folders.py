@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -18,6 +18,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.json_files import read_json
 from lispgpt.base.reading import is_there
+from lispgpt.compiler.own_config import replaced
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, hub, huggingface
 from lispgpt.runtime.checkpoints.adapter import CONFIG as ADAPTER
@@ -103,7 +104,8 @@ class Given:
     """What is to be run or compiled.
 
     program: its file.  artifact: what is in it, where that is one.  weights: where its checkpoint lies, if it has one.
-    more: forms that are added to the program.
+    more: forms that are added to the program.  overruled: whether the program is the user's own, whose config a
+    checkpoint of lispgpt's overrules without his being told by a folder's config.json.
     """
 
     program: Path
@@ -111,6 +113,14 @@ class Given:
     weights: Path | None
     checkpoint: Checkpoint | None
     more: str = ""
+    overruled: bool = False
+
+    def notices(self, settings: Iterable[str] = ()) -> list[str]:
+        """What is to be said of the weights, and of the program's config beside theirs.  settings: names of the config
+        that are given beside both."""
+        found = [self.checkpoint.notice] if self.checkpoint is not None else []
+        found += [replaced(self.program, self.config, settings)] if self.overruled else []
+        return [notice for notice in found if notice]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -157,7 +167,8 @@ def find_given(
         if artifact is not None:
             raise UserError(f"{path} was compiled without adapters: give the model's folder")
         found, more = _beside(found, weights, path, names, [Adapter(checkpoints.settled(each)) for each in adapters])
-    return Given(path, artifact, weights, found, more)
+    own = artifact is None and Path(program) == path and path.parent.resolve() != PROGRAMS.resolve()
+    return Given(path, artifact, weights, found, more, own and not is_model(checkpoints.settled(weights)))
 
 
 def _beside(

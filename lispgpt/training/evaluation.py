@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ def evaluate(
     given = find_given(program, checkpoint)
     if given.artifact is not None or given.checkpoint is None:
         raise UserError("evaluating wants a program and a checkpoint, or a Hugging Face folder")
+    for notice in given.notices(settings or {}):
+        warnings.warn(notice, stacklevel=2)
     opened, chip = given.checkpoint, running_target(target)
     request = Request(given.program, chip, settings or {}, given.config, precision=precision)
     found = declared(request)

@@ -16,6 +16,7 @@ from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.base.reading import is_there
 from lispgpt.compiler.compiled import Declared, declared
 from lispgpt.compiler.folders import is_model, open_weights, with_more
+from lispgpt.compiler.own_config import replaced
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
@@ -295,6 +296,10 @@ def _tell_replaced(
     own: Declared, given: Beginning, header: Mapping[str, Any], options: Options, note: Callable[[str], None]
 ) -> None:
     """Say which sizes of the program give way to those of the data and the options."""
+    if given.checkpoint is not None and not is_model(given.checkpoint):
+        if said := replaced(given.program, header, given.settings):
+            note(said)
+        return
     if given.checkpoint is not None or given.preset is not None:
         return
     for name, reason in (("context", f"--length {options.length}"), ("vocab", "the tokenizer")):
