@@ -57,10 +57,31 @@ def test_what_has_no_gradients_is_said(tmp_path: Path, options: tuple[str, ...],
 
 
 def test_whole_numbers_that_mean_anything_are_asked_for(tmp_path: Path) -> None:
-    text = "(require gradients) (entry y [(x [3] f32) (k [] i32)] (first (gradients (* (cast k f32) (sum x)) [x])))"
+    text = "(require gradients) (entry y [(x [3] f32) (k [3] i32)] (first (gradients (sum (* (cast k f32) x)) [x])))"
     code, _, error = checked(tmp_path, text)
     assert code == 1 and "the input k is of whole numbers, of which any may be meant: give --input k=…" in error
-    assert checked(tmp_path, text, "--entry", "y", "--input", "k=3", "--input", "x=[1,2,3]")[0] == 0
+    assert checked(tmp_path, text, "--entry", "y", "--input", "k=[3,1,2]", "--input", "x=[1,2,3]")[0] == 0
+
+
+def test_slopes_of_nothing_show_nothing(tmp_path: Path) -> None:
+    text = "(require gradients) (entry y [(x [3] f32) (k [3] i32)] (first (gradients (sum (* (cast k f32) x)) [x])))"
+    code, _, error = checked(tmp_path, text, "--input", "k=[0,0,0]")
+    assert code == 1 and "each slope of y is 0, which shows nothing" in error
+
+
+def test_a_whole_training_is_checked_at_its_sizes_alone(tmp_path: Path) -> None:
+    """Targets below 0 count for nothing, and an optimizer's random settings spoil weights for no other entry."""
+    program = """(require nn training)
+(config vocab 12 context 8 width 6)
+(weights (table [vocab width]) (w [width width]))
+(entry logits [tokens positions] (matmul-transposed (last (tanh (linear (rows table tokens) w))) table))
+(generate logits)
+(training logits)"""
+    code, _, said = checked(tmp_path, program)
+    assert code == 1 and "nothing says for which batch, length to compile train" in said, said
+    code, out, said = checked(tmp_path, program, "--shape", "batch=2,length=3", "--directions", "1")
+    slopes = re.findall(r"^right .* (\S+) by its gradient", out, re.MULTILINE)
+    assert code == 0 and len(slopes) == 4 and all(float(slope) for slope in slopes), out + said
 
 
 def test_dimensions_that_nothing_says_are_asked_for(tmp_path: Path) -> None:

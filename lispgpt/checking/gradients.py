@@ -71,9 +71,12 @@ def slopes(
     written = {a.buffer for step in entry.steps for a in step.arguments if a.writes}
     kept = {n: session.read(n) for k in ("weight", "state") for n in session.held(k, [entry]) if n in written}
 
-    def run(moves: Mapping[str, np.ndarray]) -> None:
+    def put_back() -> None:
         for name, array in kept.items():
             session.write(name, array)
+
+    def run(moves: Mapping[str, np.ndarray]) -> None:
+        put_back()
         session.start(entry, {**given, **still, **moves})
 
     run({})
@@ -91,11 +94,13 @@ def slopes(
                 difference = (ends[0] - ends[1]) / (2 * STEP)
                 by_gradient = float((along * part).sum())
                 yield Slope(report.form, value, part.shape, by_gradient, difference, float(loss.ravel()[0]))
+    put_back()
 
 
 def drawn_inputs(session: Session, entry: Entry, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """The inputs that are given, and random ones for the rest: normal floats, and whole numbers within the bounds that
-    the entry reads rows by; UserError for whole numbers that have none."""
+    the entry reads rows by, none below 0, which stands for a row that is left out; one that stands alone, such as a
+    step, is 1.  UserError for other whole numbers that have no bounds."""
     found = dict(given)
     bounds = {bound.input: bound for bound in entry.bounds}
     for name, place in entry.inputs.items():
@@ -105,7 +110,10 @@ def drawn_inputs(session: Session, entry: Entry, given: Mapping[str, Any], rng: 
         if buffer.dtype not in INTEGERS:
             found[name] = rng.normal(size=buffer.shape)
         elif name in bounds:
-            found[name] = rng.integers(bounds[name].first, bounds[name].last + 1, buffer.shape)
+            least = max(0, bounds[name].first) if bounds[name].last >= 0 else bounds[name].first
+            found[name] = rng.integers(least, bounds[name].last + 1, buffer.shape)
+        elif not session.shape(place):
+            found[name] = np.int32(1)
         else:
             raise UserError(f"the input {name} is of whole numbers, of which any may be meant: give --input {name}=…")
     return found

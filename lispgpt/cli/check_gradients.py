@@ -21,6 +21,10 @@ from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime.checkpoints.initial import InitialWeights
+from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, HIDDEN, PREFILL, SCORE, VERIFY
+
+OF_TEXTS = (PREFILL, GREEDY, DRAWN, ADJUSTED, VERIFY, SCORE, ALL_LOGITS, HIDDEN)
+"""Entries that `generate` makes, which differentiate nothing."""
 
 
 @click.command("check-gradients")
@@ -48,7 +52,7 @@ def check_gradients(program: Path, **options: Any) -> int:
     request = Request(given.program, "cpu", settings, given.config, sizes=sizes, float64=True, checks_gradients=True)
     about = declared(request)
     inputs = read_inputs(options["inputs"])
-    names = [options["entry"]] if options["entry"] else list(about.entries)
+    names = [options["entry"]] if options["entry"] else [name for name in about.entries if name not in OF_TEXTS]
     weights = given.checkpoint or InitialWeights(about.config, about.weights, about.initial, seed)
     with Model(artifact_of(replace(request, entries=tuple(names))), weights) as model:
         checked = [
@@ -66,16 +70,19 @@ def check_gradients(program: Path, **options: Any) -> int:
 
 def _check(model: Model, entry: Any, inputs: dict[str, np.ndarray], directions: int, seed: int) -> int:
     """How many slopes of an entry are wrong."""
-    rng, session, wrong = np.random.default_rng(seed), model.session, 0
+    rng, session, wrong, moved = np.random.default_rng(seed), model.session, 0, False
     gradient_reports(entry)
     with session.alone():
         given = drawn_inputs(session, entry, {k: v for k, v in inputs.items() if k in entry.inputs}, rng)
         for slope in slopes(session, entry, given, rng, directions):
             wrong += not slope.right
+            moved |= bool(slope.by_gradient or slope.by_difference)
             shape = " ".join(map(str, slope.shape))
             verdict = "right" if slope.right else "WRONG"
             echo(
                 f"{verdict}  {slope.form}  {slope.value} [{shape}]  {slope.by_gradient:.9g} by its gradient, "
                 f"{slope.by_difference:.9g} by differences: {slope.off:.1e} apart"
             )
+    if not moved:
+        raise UserError(f"each slope of {entry.name} is 0, which shows nothing: give inputs that its loss depends on")
     return wrong
