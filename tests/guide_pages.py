@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lispgpt.reference.site import guide
+from lispgpt.reference.pages import guide
 
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in guide().items()}
 

@@ -25,7 +25,7 @@ import lispgpt.runtime.devices
 from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source
 from lispgpt.cli.command_examples import LINES, OWN, VALUES
-from lispgpt.cli.doc import entries, named, shown
+from lispgpt.cli.doc import MOST_LINES, entries, named, shown
 from lispgpt.cli.main import COMMANDS, main, main_group
 from lispgpt.cli.repl import Session
 from lispgpt.compiler.driver import Observer, Request, emit
@@ -41,8 +41,9 @@ from lispgpt.passes.targets import CHIPS, find_target
 from lispgpt.pipelines.pipeline_file import pass_call
 from lispgpt.reference import language
 from lispgpt.reference.entry import KINDS, Entry, apropos, find
-from lispgpt.reference.pages import Said, said_in
-from lispgpt.reference.site import TITLES, guide, write_site
+from lispgpt.reference.guide_words import words
+from lispgpt.reference.pages import Said, guide, said_in
+from lispgpt.reference.site import TITLES, write_site
 from lispgpt.runtime.devices import device_kinds
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -349,6 +350,30 @@ def test_a_name_a_flag_and_words_are_found() -> None:
     assert "plan-arena" in shown(("arena", "bytes"), about=True)
     with pytest.raises(UserError, match="has no `rms-nrom`; did you mean `rms-norm`"):
         shown(("rms-nrom",))
+
+
+def test_words_of_the_guide_are_explained() -> None:
+    assert len(words()) > 35
+    for word in words():
+        assert shown((word,)).startswith(f"{word}: "), word
+    assert "which changes the IR of a whole program" in shown(("passes",))
+    assert shown(("run",)).count("lispgpt run") >= 1  # beside the command of that name
+    with pytest.raises(UserError, match="has no `wordless`"):
+        shown(("wordless",))
+
+
+def test_words_are_found_in_few_lines() -> None:
+    for word in ("norm", "heads", "activation", "tile"):
+        lines = shown((word,), about=True).splitlines()
+        assert len(lines) <= MOST_LINES + 2 and len(set(lines)) == len(lines), word
+    assert "norm: it is (vector-norm x 1)" in shown(("norm",), about=True)
+    assert " more, less about it" in shown(("tile",), about=True)
+
+
+def test_a_name_of_the_usual_library_says_that_it_is_there() -> None:
+    assert "Library: (require attention); (require nn) brings it, too." in shown(("attend",))
+    assert "Library: (require nn)." in shown(("linear",)) and "brings it, too" not in shown(("softplus",))
+    assert str(ROOT / "lispgpt" / "lib" / "nn.lisp") in shown(("linear",))
 
 
 def test_a_name_is_found_without_making_all_entries(monkeypatch: pytest.MonkeyPatch) -> None:

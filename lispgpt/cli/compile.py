@@ -14,7 +14,7 @@ from lispgpt.base.files import replacing, write_text
 from lispgpt.base.folders import cache_folder
 from lispgpt.cli.options import PATH, compile_options, contained, observer_of
 from lispgpt.cli.requested import requested
-from lispgpt.cli.terminal import echo, say
+from lispgpt.cli.terminal import counted, echo, say
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.kernel_report import kernel_table
@@ -71,7 +71,8 @@ def compile_(
     own = f" and {sum(map(len, artifact.objects)):,} for the chip itself" if artifact.objects else ""
     launches = max((len(e.first_launches) for e in artifact.plan.entries), default=0)
     say(
-        f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "
+        f"{path}: {artifact.target}, {counted(len(artifact.kernels), 'kernel')}, at most "
+        f"{counted(launches, 'launch', 'launches')} a step, "
         f"{len(artifact.code):,} bytes of code{own}, in {time.monotonic() - started:.2f} s",
     )
     if report:

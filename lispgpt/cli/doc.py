@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from lispgpt.base.errors import UserError
 from lispgpt.cli.command_examples import example_of
 from lispgpt.cli.completing import Named
 from lispgpt.cli.main import COMMANDS
@@ -17,6 +18,10 @@ from lispgpt.cli.terminal import echo
 from lispgpt.language.core.elsewhere import advice
 from lispgpt.reference import language, tiles
 from lispgpt.reference.entry import KINDS, Entry, apropos, find
+from lispgpt.reference.guide_words import said_of
+
+MOST_LINES = 24
+"""That `--about` shows."""
 
 Kind = Callable[[str | None], Iterator[Entry]]
 """Makes the entries of a kind, or of a kind's one name."""
@@ -125,8 +130,27 @@ def doc(names: tuple[str, ...], site: Path | None, about: bool) -> None:
 def shown(names: tuple[str, ...], about: bool = False) -> str:
     """Entries in full by their names, or a line for each that has all words."""
     if about:
-        found = apropos(entries(examples=False), names)
-        said = next((said for name in names if (said := advice(name))), None)
-        lines = [f"{entry.name:28} {entry.summary}" for entry in found] or [f"nothing has {' '.join(names)!r}"]
-        return "\n".join([*([said] if said else []), *lines])
-    return "\n\n".join(entry.render() for entry in named(" ".join(names)))
+        said = next((f"{name}: {said}" for name in names if (said := advice(name))), None)
+        return "\n".join([*([said] if said else []), *_lines(apropos(entries(examples=False), names), names)])
+    name = " ".join(names)
+    said = said_of(name)
+    try:
+        found = [entry.render() for entry in named(name)]
+    except UserError:
+        if said is None:
+            raise
+        found = []
+    return "\n\n".join([*([f"{name}: {said}"] if said else []), *found])
+
+
+def _lines(found: list[Entry], words: tuple[str, ...]) -> list[str]:
+    """A line for each of the first entries; names of which the same is said share one."""
+    together: dict[str, list[str]] = {}
+    for entry in found:
+        together.setdefault(entry.summary, []).append(entry.name)
+    lines = [f"{', '.join(names[:3]) + (', …' if names[3:] else ''):28} {said}" for said, names in together.items()]
+    left = len(lines) - MOST_LINES
+    more = (
+        [f"… and {left} more, less about it: `lispgpt doc --site DIR` writes pages that find all"] if left > 0 else []
+    )
+    return [*lines[:MOST_LINES], *more] or [f"nothing has {' '.join(words)!r}"]

@@ -32,6 +32,9 @@ def plot(runs: tuple[Path, ...], output: Path) -> None:
     """Draw loss, gradient norm, learning rate and speed of RUNS (folders of `lispgpt train`)."""
     if output.suffix not in FORMATS:
         raise UserError(f"--output {output}: pictures are {', '.join(FORMATS)}")
+    gone = next((run for run in runs if not run.exists()), None)
+    if gone is not None:
+        raise UserError(f"there is no folder {gone}")
     curves = {_name(run, runs): read_metrics(run) for run in runs}
     empty = next((run for run, records in curves.items() if not records), None)
     if empty is not None:

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from lispgpt.base.errors import visible
+from lispgpt.cli.terminal import counted
 
 FIRST_LINES, SECONDS = 3, 10.0
 """Elsewhere than on a terminal: a line for each of the first steps, then one in so many seconds."""
@@ -43,7 +44,7 @@ class StepLines:
         epoch = f", an epoch of {facts['windows']:,} {sequences}" if facts["windows"] else ""
         done = f", going on after step {facts['done']}" if facts["done"] else ""
         return (
-            f"training {facts['parameters']:,} parameters on {facts['device']}: {facts['steps']:,} steps of "
+            f"training {facts['parameters']:,} parameters on {facts['device']}: {counted(facts['steps'], 'step')} of "
             f"{facts['amount']:,} {facts['unit']}{epoch}{done}"
         )
 

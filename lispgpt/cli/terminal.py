@@ -33,3 +33,8 @@ def tell_warnings() -> None:
         say(f"warning: {message}")
 
     warnings.showwarning = tell
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """`1 kernel`, `2 kernels`."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"

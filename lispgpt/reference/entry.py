@@ -6,10 +6,12 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from lispgpt.base.errors import UserError
 from lispgpt.language.core.elsewhere import advice, alike
 
+PACKAGE = Path(__file__).resolve().parents[1]
 KINDS = ("form", "library", "tile", "pass", "target", "device", "command", "flag")
 
 
@@ -47,7 +49,9 @@ class Entry:
             lines += ["", *(f"    {line}" for line in self.example.splitlines())]
         if self.related:
             lines += ["", f"See also: {', '.join(self.related)}"]
-        return "\n".join([*lines, *(["", f"In {self.place}"] if self.place else [])])
+        place = PACKAGE / self.place
+        here = place if place.parent.is_dir() else self.place
+        return "\n".join([*lines, *(["", f"In {here}"] if self.place else [])])
 
 
 def find(entries: Iterable[Entry], name: str) -> list[Entry]:

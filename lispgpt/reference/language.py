@@ -22,6 +22,8 @@ from lispgpt.reference.pages import said_in
 PACKAGE = Path(__file__).resolve().parent.parent
 DEFINING = ("def", "defn", "defmacro", "kernel", "defstruct", "schedule")
 _DEFINES = re.compile(rf"\((?:{'|'.join(DEFINING)}) ([^\s()\[\]{{}}]+)")
+USUAL = "nn"
+HELPS = "A helper, which nothing is said of but its section: "
 LONGEST = 400
 """Characters of an excerpt."""
 
@@ -79,13 +81,14 @@ def library(only: str | None = None, examples: bool = True) -> Iterator[Entry]:
     whether those that nobody wrote are looked for in programs, in a second for all."""
     said, counts = said_in("library.md"), _counts()
     for path in sorted((PACKAGE / "lib").rglob("*.lisp")):
-        wanted = f"(require {path.stem})" if path.stem != "core" else "there without asking"
+        more = "".join(f"; (require {stem}) brings it, too" for stem in _bringing(path.stem))
+        wanted = f"(require {path.stem}){more}" if path.stem != "core" else "there without asking"
         wanted = "a schedule of GPU kernels" if path.parent.name == "kernels" else wanted
         for found in _definitions(path):
             if only not in (None, found.name):
                 continue
             about = said.get(found.name)
-            above = "" if about and found.above.startswith("Of: ") else found.above
+            above = "" if about and found.above.startswith(HELPS) else found.above
             parts = (about.text if about else "", above, f"Library: {wanted}")
             body = "\n\n".join(f"{part.rstrip('.')}." for part in parts if part)
             form = found.part.form
@@ -94,6 +97,13 @@ def library(only: str | None = None, examples: bool = True) -> Iterator[Entry]:
             signature, used = _written(form, found.name), counts[found.name]
             related = tuple(each for each in _named(body) if each != found.name)
             yield Entry(found.name, "library", signature, body, example, place, related, uses=used)
+
+
+@cache
+def _bringing(stem: str) -> tuple[str, ...]:
+    """The file that programs usually require, where it requires a file of the library."""
+    required = re.findall(r"^\(require ([^()]*)\)", (PACKAGE / "lib" / f"{USUAL}.lisp").read_text(), re.MULTILINE)
+    return (USUAL,) if stem in " ".join(required).split() else ()
 
 
 def definition(entry: Entry) -> str:
@@ -171,7 +181,7 @@ def _definitions(path: Path) -> tuple[Defined, ...]:
             section = f"{marks[-1]}."
         end = part.start
         if head := _DEFINES.match(part.own):
-            found.append(Defined(head[1], part, _comment(part.text, part.start) or f"Of: {section}"))
+            found.append(Defined(head[1], part, _comment(part.text, part.start) or f"{HELPS}{section}"))
     return tuple(found)
 
 

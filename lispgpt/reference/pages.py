@@ -31,3 +31,8 @@ def said_in(file: str) -> dict[str, Said]:
         text = "\n".join(line for line in lines if not line.startswith("    ")).strip()
         found |= dict.fromkeys(names, Said(names, text, example))
     return found
+
+
+def guide() -> dict[str, Path]:
+    """The guide's pages by their names, in the order in which they are read."""
+    return {path.stem.partition("-")[2]: path for path in sorted((FOLDER / "guide").glob("*.md"))}

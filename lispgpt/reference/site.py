@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 from lispgpt import __version__
 from lispgpt.base.errors import UserError
 from lispgpt.reference.entry import KINDS, Entry
+from lispgpt.reference.pages import FOLDER, guide
 
-FOLDER = Path(__file__).parent
 TITLES = {
     "form": "Forms and built-in functions",
     "library": "The library",
@@ -26,11 +26,6 @@ TITLES = {
     "command": "Commands",
     "flag": "Flags",
 }
-
-
-def guide() -> dict[str, Path]:
-    """The guide's pages by their names, in the order in which they are read."""
-    return {path.stem.partition("-")[2]: path for path in sorted((FOLDER / "guide").glob("*.md"))}
 
 
 def write_site(folder: Path, entries: Sequence[Entry]) -> Path:

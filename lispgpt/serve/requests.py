@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from lispgpt.chat.messages import NoMessage, is_text, message_of
@@ -13,6 +14,7 @@ from lispgpt.chat.responses import NotKnown, chat_of
 
 MOST_CHOICES, MOST_STOPS, LONGEST_STOP, MOST_MESSAGES, MOST_TOOLS, MOST_BIASES = 16, 16, 1000, 4096, 128, 1024
 MOST_PROMPTS, MOST_TOP, LONGEST_SCHEMA, LONGEST_NAME = 64, 20, 100_000, 256
+ALMOST = 0.85  # alike, of letters
 OF_TEMPLATES = {"messages", "tools", "template", "tokenizer", "generation_prompt", "add_generation_prompt", "now"}
 
 
@@ -60,7 +62,7 @@ class Body:
     """A JSON object, asked field by field."""
 
     def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
+        self.found, self.known = found, set[str]()
 
     @staticmethod
     def of(data: bytes) -> Body:
@@ -73,7 +75,14 @@ class Body:
         return Body(found)
 
     def get(self, name: str) -> Any:
+        self.known.add(name)
         return self.found.get(name)
+
+    def check_spelling(self) -> None:
+        """Of fields that nobody asks for: clients send some that mean nothing here, but none that is almost one."""
+        for name in self.found.keys() - self.known:
+            if near := get_close_matches(name.lower().replace("-", "_"), self.known - self.found.keys(), 1, ALMOST):
+                raise BadRequest(f"{name} is no field of a request: {near[0]} is", name)
 
     def number(self, name: str, least: float, most: float, whole: bool = False) -> Any:
         value = self.get(name)
@@ -126,6 +135,7 @@ def completion(body: Body) -> Asked:
     asked.logprobs = body.number("logprobs", 0, MOST_TOP, whole=True)
     asked.echo = body.flag("echo")
     asked.options.setdefault("max_new_tokens", 16)
+    body.check_spelling()
     return asked
 
 
@@ -155,6 +165,7 @@ def chat(body: Body) -> Asked:
     most = body.number("max_completion_tokens", 0, 1 << 24, whole=True)
     if most is not None:
         asked.options["max_new_tokens"] = most
+    body.check_spelling()
     return asked
 
 

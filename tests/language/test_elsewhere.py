@@ -89,7 +89,7 @@ def test_no_word_is_said_twice_or_is_a_name_of_ours() -> None:
         ("nn.Linear", "did you mean `linear`?"),
         ("Hardswish", "(relu (+ x 3.0))"),
         ("torch.matmul", "(matmul-transposed x w)"),
-        ("Mish", "(tanh (softplus x))); (require scan)"),
+        ("Mish", "(tanh (softplus x))); (require scan) brings `softplus`"),
     ],
 )
 def test_a_program_is_told(name: str, said: str) -> None:

@@ -172,6 +172,5 @@ def hint(name: str, visible: Iterable[str]) -> str:
 
 def _required(names: Iterable[str], seen: set[str]) -> str:
     """What brings those names that a program does not see yet."""
-    files = dict.fromkeys(library_of(name) for name in names if name not in seen)
-    forms = " ".join(f"(require {file})" for file in files if file)
-    return f"; {forms} brings what is missing" if forms else ""
+    lacking = {name: file for name in names if name not in seen and (file := library_of(name))}
+    return "".join(f"; (require {file}) brings `{name}`" for name, file in lacking.items())
