@@ -167,8 +167,8 @@ def find_given(
         if artifact is not None:
             raise UserError(f"{path} was compiled without adapters: give the model's folder")
         found, more = _beside(found, weights, path, names, [Adapter(checkpoints.settled(each)) for each in adapters])
-    own = artifact is None and Path(program) == path and path.parent.resolve() != PROGRAMS.resolve()
-    return Given(path, artifact, weights, found, more, own and not is_model(checkpoints.settled(weights)))
+    overruled = artifact is None and Path(program) == path and path.parent.resolve() != PROGRAMS.resolve()
+    return Given(path, artifact, weights, found, more, overruled and not is_model(checkpoints.settled(weights)))
 
 
 def _beside(

@@ -48,5 +48,6 @@ def _numbers(program: Path, seen: set[Path]) -> Iterator[tuple[str, int | float]
                     yield from _numbers(program.parent / item.value, seen)
         if head_name(form) == "config":
             for name, value in pairwise(items[1:]):
-                if isinstance(name, Symbol) and isinstance(value, Literal) and type(value.value) in NUMBERS:
-                    yield name.name, value.value
+                number = getattr(value, "value", None)
+                if isinstance(name, Symbol) and isinstance(number, int | float) and type(number) is not bool:
+                    yield name.name, number
