@@ -44,6 +44,7 @@ from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
 from lispgpt.runtime.samplers.base import Sampler, log_probability
 from lispgpt.runtime.samplers.greedy import Greedy
+from lispgpt.runtime.samplers.steering import Steering
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
@@ -65,7 +66,7 @@ class Generator:
     session: Session
     entry: str
     sampler: Sampler | None = None
-    adjustment: Adjustment | None = None
+    adjustment: Adjustment | Steering | None = None
     logprobs: bool = False
     lookup: int = 0
     near_ties: NearTies | None = None
@@ -211,9 +212,8 @@ class Generator:
 
     def mask(self, words: int) -> np.ndarray:
         """Which tokens may come next, i32 [words], a bit for each."""
-        if self.choice != STEERED:
-            return np.full(words, -1, np.int32)
-        return self.adjustment.words()  # type: ignore[union-attr]
+        found = self.adjustment.words() if isinstance(self.adjustment, Steering) and self.choice == STEERED else None
+        return np.full(words, -1, np.int32) if found is None else found
 
     def accept(self, report: Sequence[int]) -> int:
         """The token that a step on the device chose for this sequence, which has now taken in the one before it.

@@ -82,6 +82,8 @@ def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
     app = application(there, key, options["timeout"], hosts)
     config = uvicorn.Config(
         app,
+        http="h11",  # which bounds what a request's head may have, as no other does
+        access_log=False,
         log_level="critical",
         timeout_graceful_shutdown=options["grace"],
         server_header=False,

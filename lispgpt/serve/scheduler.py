@@ -225,8 +225,10 @@ class Scheduler:
         drafts = job.grammar is None and not job.top and job.options.plain
         text = self.model.text(job.prompt, job.options, job.number, job.adapter, drafts, alone=False)
         if job.grammar is not None or job.top:
-            job.steering = Steering(text.generator.adjustment, job.grammar and job.grammar(), job.top)
-            text.generator.adjustment = job.steering  # type: ignore[assignment]
+            own = text.generator.adjustment
+            assert not isinstance(own, Steering)
+            job.steering = Steering(own, job.grammar and job.grammar(), job.top)
+            text.generator.adjustment = job.steering
         if not self.decides:
             text.generator.near_ties = None
         job.text = text
@@ -262,12 +264,15 @@ class Scheduler:
     def _tell(self, place: int, piece: str) -> None:
         sequence = self._running[place]
         assert sequence.text is not None
+        failed = sequence.steering.failed if sequence.steering else None
+        if failed:
+            sequence.text.end()
         ended, count = sequence.text.ended, len(sequence.text.tokens)
         self.counts.tokens += count - sequence.told
         sequence.told = count
         if ended is not None:
-            self._leave(place, ended)
-        sequence.hear(piece, ended, None)
+            self._leave(place, "failed" if failed else ended)
+        sequence.hear(piece, ended, failed)
 
     def _step(self) -> None:
         if not self._running:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
 
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.samplers.adjustment import Adjustment
 
 
@@ -14,7 +15,7 @@ class Grammar(Protocol):
     """What tokens may come next, and what has come."""
 
     def allowed(self) -> np.ndarray:
-        """bool [vocab]"""
+        """bool [vocab]; UserError where it cannot be followed any further."""
 
     def words(self) -> np.ndarray:
         """i32 [words]: the same, a bit for each token, the lowest of each word first."""
@@ -29,12 +30,13 @@ class Steering:
     """Stands in a generator's `adjustment`: penalties first, then the grammar.  The host chooses tokens by it.
 
     top: how many of the most probable tokens to keep of each step, with their log-probabilities in the model's own
-    logits; `tops` has them.
+    logits; `tops` has them.  failed: why the grammar could not be followed: from there on any token comes.
     """
 
     def __init__(self, penalties: Adjustment | None, grammar: Grammar | None, top: int) -> None:
         self._penalties, self._grammar, self._top = penalties, grammar, top
         self.tops: list[list[tuple[int, float]]] = []
+        self.failed: UserError | None = None
         self._written = 0
 
     strengths: Any = None
@@ -57,10 +59,16 @@ class Steering:
         """Whether which tokens the grammar lets come is all that it says of them."""
         return self._grammar is not None and self._penalties is None and not self._top
 
-    def words(self) -> np.ndarray:
-        """Which tokens may come, i32 [words], a bit for each."""
-        assert self._grammar is not None
-        return self._grammar.words()
+    def words(self) -> np.ndarray | None:
+        """Which tokens may come, i32 [words], a bit for each; None where any may."""
+        return None if self._grammar is None else self._asked(self._grammar.words)
+
+    def _asked(self, grammar: Callable[[], np.ndarray]) -> np.ndarray | None:
+        try:
+            return None if self.failed else grammar()
+        except UserError as error:
+            self.failed = error
+            return None
 
     def done(self) -> bool:
         """Whether the grammar lets nothing more come."""
@@ -71,9 +79,8 @@ class Steering:
             del self.tops[self._written :]
             self.tops.append(most_probable(logits, self._top))
         found = logits if self._penalties is None else self._penalties(logits)
-        if self._grammar is None:
-            return found
-        return np.where(self._grammar.allowed()[: len(found)], found, np.float32(-np.inf))
+        allowed = None if self._grammar is None else self._asked(self._grammar.allowed)
+        return found if allowed is None else np.where(allowed[: len(found)], found, np.float32(-np.inf))
 
 
 def most_probable(logits: np.ndarray, count: int) -> list[tuple[int, float]]:

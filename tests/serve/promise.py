@@ -78,6 +78,28 @@ def random_requests(random: np.random.Generator, count: int, model: lispgpt.Mode
     return found + [Request([*starts[0][:20], number], plain, adapter=number) for number in range(adapters + 1)]
 
 
+class Following:
+    """A grammar of so many tokens, each of which has another rest by 3 than the one before it."""
+
+    def __init__(self, vocab: int, count: int) -> None:
+        self._vocab, self._left, self._rest = vocab, count, 0
+
+    def allowed(self) -> np.ndarray:
+        return np.arange(self._vocab) % 3 == (self._rest + 1) % 3
+
+    def words(self) -> np.ndarray:
+        bits = np.zeros(-(-self._vocab // 32) * 32, bool)
+        bits[: self._vocab] = self.allowed()
+        return np.packbits(bits, bitorder="little").view(np.int32)
+
+    def wrote(self, token: int) -> None:
+        assert token % 3 == (self._rest + 1) % 3
+        self._left, self._rest = self._left - 1, token % 3
+
+    def done(self) -> bool:
+        return not self._left
+
+
 @dataclass
 class Said:
     """What a scheduler said of one request: its pieces, tokens, the most probable ones, why it ended or what failed."""

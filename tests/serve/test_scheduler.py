@@ -22,6 +22,7 @@ from serve.promise import (
     PLACES,
     VOCAB,
     WIDTH,
+    Following,
     Heard,
     Request,
     asked_alone,
@@ -31,6 +32,7 @@ from serve.promise import (
 )
 
 import lispgpt
+from lispgpt.base.errors import UserError
 from lispgpt.runtime import batch, near_ties
 from lispgpt.runtime.decoding import DRAWN, GROUPS, SHORT_PROMPT, STEERED
 from lispgpt.runtime.places import Places
@@ -275,28 +277,6 @@ def test_what_a_device_can_draw_it_draws_whatever_is_beside(small: Small, monkey
         scheduler.close()
 
 
-class Following:
-    """A grammar of so many tokens, each of which has another rest by 3 than the one before it."""
-
-    def __init__(self, vocab: int, count: int) -> None:
-        self._vocab, self._left, self._rest = vocab, count, 0
-
-    def allowed(self) -> np.ndarray:
-        return np.arange(self._vocab) % 3 == (self._rest + 1) % 3
-
-    def words(self) -> np.ndarray:
-        bits = np.zeros(-(-self._vocab // 32) * 32, bool)
-        bits[: self._vocab] = self.allowed()
-        return np.packbits(bits, bitorder="little").view(np.int32)
-
-    def wrote(self, token: int) -> None:
-        assert token % 3 == (self._rest + 1) % 3
-        self._left, self._rest = self._left - 1, token % 3
-
-    def done(self) -> bool:
-        return not self._left
-
-
 @pytest.mark.slow
 def test_tokens_that_a_gpu_draws_are_those_of_the_request_alone(tmp_path: Path) -> None:
     """On an emulated chip: drawn texts beside greedy ones, with penalties and with the most probable tokens told, some
@@ -362,12 +342,29 @@ def test_a_queue_is_full_at_some_point_and_what_is_left_hears_of_the_end(small: 
     assert not any(thread.name == "scheduler" and thread is scheduler._thread for thread in threading.enumerate())
 
 
+class Lost(Following):
+    """A grammar that cannot be followed for long."""
+
+    def __init__(self) -> None:
+        super().__init__(VOCAB, 9)
+
+    def allowed(self) -> np.ndarray:
+        if self._left < 8:
+            raise UserError("it is lost")
+        return super().allowed()
+
+    def wrote(self, token: int) -> None:
+        self._left -= 1
+
+
 def test_what_cannot_run_fails_alone(small: Small) -> None:
     scheduler = Scheduler(small.model, PLACES, 10)
     try:
         good = Request([1, 2, 3], {"max_new_tokens": 30, "greedy": True})
-        heard = Heard(scheduler, [good, Request([VOCAB], {"max_new_tokens": 3}), good])
+        bad = [Request([VOCAB], {"max_new_tokens": 3}), Request([4], {"max_new_tokens": 9}, grammar=Lost)]
+        heard = Heard(scheduler, [good, *bad, good])
         heard.wait()
-        assert heard.said[1].error is not None and heard.said[0].whole == heard.said[2].whole
+        assert isinstance(heard.said[1].error, UserError) and str(heard.said[2].error) == "error: it is lost"
+        assert heard.said[0].whole == heard.said[3].whole and heard.said[0].error is None
     finally:
         scheduler.close()
