@@ -35,8 +35,9 @@ class Mask:
         self.least, self.last = least, last
         self.compared = attention.upper is None or ragged
         self.factor = factor_of(attention, scaled)
-        for place in places:
-            last_position(attention, reader, place)
+        if reader.target.makes_room:  # else read where tiles are compared, not kept for all of them
+            for place in places:
+                last_position(attention, reader, place)
 
     def rows(self, scores: list[ir.Value], start: Index) -> list[list[ir.Value]]:
         """Each of the lane's rows, of accumulators for positions from `start` on, over `factor`; uncompared where all

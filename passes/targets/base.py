@@ -228,6 +228,9 @@ class Gpu(Target):
         index = [ir.IndexType.get()]
         create_op("builtin.unrealized_conversion_cast", [], index, {DEPENDENCY_MARK: ir.UnitAttr.get()})
 
+    def keep_order(self) -> None:
+        """Emit what no op is moved across by a compiler that fills more registers than there are by doing so."""
+
     def dependency_release(self) -> None:
         """Emit what lets the next launch start early."""
 

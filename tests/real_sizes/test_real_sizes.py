@@ -14,7 +14,7 @@ import pytest
 import seeded
 from emulated_amd.mutants import moved_store, mutated, sites
 from real_sizes import chips, memory, run
-from real_sizes.chips import Amd
+from real_sizes.chips import Amd, open_chip
 from real_sizes.given import Given, Group, lower_parts
 from real_sizes.kernels import Artifacts, Found, chosen, distinct, kind_of
 from real_sizes.models import ENTRIES, WEIGHTS, Case, odd_sizes, sizes
@@ -92,6 +92,20 @@ def test_no_registers_spill(target: str, number: int, tmp_path: Path) -> None:
                 made = Artifacts(case, tmp_path, 0)
                 assert made.spilled == {}, case.command
                 return
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("head", [64, 80, 96, 112, 128])
+def test_no_registers_of_a_prompts_attention_spill(head: int, tmp_path: Path) -> None:
+    """Where queries are turned before they are multiplied, and LLVM starts all loads at once."""
+    widths = {"width": 64, "heads": 4, "kv-heads": 2, "head-size": head, "hidden": 64, "vocab": 128}
+    wanted = {"entries": ("prefill",), "longest": 128, "precision": "fast"}
+    program = Path(__file__).resolve().parents[2] / "examples" / "llama_tiny.lisp"
+    sizes_of = {"layers": 2, "context": 1024, **widths}
+    artifact, _ = compile_request(Request(program, "rocm:gfx1151", sizes_of, **wanted), Observer())  # type: ignore[arg-type]
+    chip = open_chip(artifact)
+    blocks = [name for name in artifact.kernels if name.startswith("attention_1x128x")]
+    assert blocks and {name: chip.scratch(name) for name in artifact.kernels} == dict.fromkeys(artifact.kernels, 0)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -15,6 +16,9 @@ from lispgpt.passes.kernels.matrices import Lanes, split
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.targets import Gpu
+
+LEAST_RUN = 4
+"""Neighbouring threads that load along d, whose 16 bytes each are memory's 64 then."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +111,19 @@ class OperandLayout:
 
     def place(self, thread: Index, number: int) -> tuple[Index, Index]:
         """(vector, d) of a thread's number-th load: neighbouring threads go along d, or where shared memory only holds
-        them transposed along the vectors."""
-        linear, per_row = b.add(thread, number * self.threads), self.depth // self.width
-        if self.is_transposed and not self.staged.scores:
-            return b.mod(linear, self.count), b.mul(b.mod(b.div(linear, self.count), per_row), self.width)
-        return b.mod(b.div(linear, per_row), self.count), b.mul(b.mod(linear, per_row), self.width)
+        them transposed along the vectors.  Where it can be each load is as far from the first for all threads: else
+        lanes need registers for the places of all of them."""
+        per_row, transposed = self.depth // self.width, self.is_transposed and not self.staged.scores
+        inner, outer = (self.count, per_row) if transposed else (per_row, self.count)
+        along = gcd(inner, self.threads)
+        if along >= min(LEAST_RUN, inner) and outer % (self.threads // along) == 0:
+            step = self.threads // along
+            first, run = divmod(number, inner // along)
+            i, o = b.add(b.mod(thread, along), run * along), b.add(b.div(thread, along), first * step)
+        else:
+            linear = b.add(thread, number * self.threads)
+            i, o = b.mod(linear, inner), b.mod(b.div(linear, inner), outer)
+        return (i, b.mul(o, self.width)) if transposed else (o, b.mul(i, self.width))
 
 
 class TileLayout:

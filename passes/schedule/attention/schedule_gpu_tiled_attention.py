@@ -61,6 +61,10 @@ AHEAD_WORDS = 120
 KEPT_WORDS = 128
 """Registers that queries and sums may take: with more, queries are read again for every tile."""
 
+ROOM, NEARLY = 0.7, 0.85
+"""Of a lane's registers, what there is for queries, sums and what is loaded at once, beside all else; and how much of
+them LLVM takes for values that are in shared memory: of more it loads a part at a time."""
+
 
 @dataclass(frozen=True)
 class ScheduleGpuTiledAttention(Pass):
@@ -171,8 +175,10 @@ class _TiledAttention:
             self._fewer_keys(staged)
 
     def _shared_queries(self) -> SharedQueries | None:
-        """Where lanes do not keep them, and shared memory has room."""
-        by_lanes = self.warpgroup is None and self.asynchronous is None and not self.kept
+        """Where lanes do not keep them, or have no registers for all that these are made of, and shared memory has
+        room."""
+        keeps = self.kept and self.target.makes_room
+        by_lanes = self.warpgroup is None and self.asynchronous is None and not keeps
         suits = by_lanes and SharedQueries.suits(self.attention.queries, self.unit)
         return SharedQueries(self.attention.queries, self.unit, self.rows) if suits else None
 
@@ -307,7 +313,18 @@ class _TiledAttention:
 
         number = b.add(b.mul(self.team, self.subgroups), subgroup)
         left = self._filled(thread, subgroup) or left_of.operand_blocks(*facts, places, self.kept)
-        return SubgroupProducts(self.tiles, [left], parts, memory, number, self._wait)
+        alone = not self.attention.exact and self.tile.operands[-1].parts == 1
+        values = self.keys // self.unit.block * self.sum_tiles * self.unit.run // 2 if alone else 0
+        between = self._unless_room_for(values, most=NEARLY)
+        return SubgroupProducts(self.tiles, [left], parts, memory, number, self._wait, between)
+
+    def _unless_room_for(self, words: int, most: float) -> Callable[[], None]:
+        """What keeps a compiler from loading so many words at once beside queries and sums, where these take more than
+        ROOM of a lane's registers, and no more than `most` of them."""
+        kept = left_of.words_of(self.attention.queries, self.unit) if self.kept else 0
+        all_words = kept + self.sum_tiles * prod(self.unit.accumulator) + words
+        share = all_words / self.target.lane_registers(self.teams * self.threads, 1)
+        return self.target.keep_order if not self.target.makes_room and ROOM < share <= most else lambda: None
 
     def _filled(self, thread: Index, subgroup: Index) -> Callable[[int], left_of.Block] | None:
         """Gives blocks of a subgroup's queries from shared memory, where they are filled in here; None elsewhere."""
@@ -317,7 +334,8 @@ class _TiledAttention:
         memory = self.memory.view(self._queries_from, queries.shape, ir.BF16Type.get())
         queries.fill(memory, self.block_rows, thread, self.teams * self.threads)
         b.barrier()
-        return queries.blocks(memory, b.mul(subgroup, 16), self.lanes)
+        read = queries.blocks(memory, b.mul(subgroup, 16), self.lanes)
+        return [read(n) for n in range(queries.operand.depth // self.unit.block)].__getitem__ if self.kept else read
 
     def _row_tile(self) -> Index:
         """The number of the block's rows, longest first."""

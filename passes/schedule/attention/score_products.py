@@ -34,7 +34,8 @@ class Products(Protocol):
 
 class SubgroupProducts:
     """On instructions of one subgroup.  left: for each operand that makes scores, what gives blocks of the left one.
-    parts: of weights, in bf16.  memory: of the block's weights; number: the subgroup's in the block."""
+    parts: of weights, in bf16.  memory: of the block's weights; number: the subgroup's in the block.  between: what is
+    emitted between the blocks of positions that weights are multiplied by."""
 
     def __init__(
         self,
@@ -44,7 +45,9 @@ class SubgroupProducts:
         memory: Callable[[], ir.Value],
         number: Index,
         wait: Callable[[], None],
+        between: Callable[[], None] = lambda: None,
     ) -> None:
+        self.between = between
         self.tiles, self.left, self.parts, self.lanes = tiles, left, parts, tiles.lanes
         self.unit, self.layout = tiles.unit, tiles.layout
         self.memory, self.number, self.wait = memory, number, wait
@@ -65,6 +68,8 @@ class SubgroupProducts:
             self.wait()
             left = left_of.load_weights(memory, self.number, self.lanes, count, self.parts)
         for block in range(count // self.unit.block):
+            if block > 0:
+                self.between()
             self._multiply(left[block], number, block, sums, self.tiles.sum_run)
         return sums
 

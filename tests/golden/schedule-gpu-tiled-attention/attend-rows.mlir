@@ -59,7 +59,7 @@ func.func "attention_64x1x64"
   8 arith.andi vector<2xi32>
   4 arith.andi vector<8xi32>
   17 arith.cmpi
-  813 arith.constant
+  797 arith.constant
   16 arith.constant vector<2xi32>
   2 arith.constant vector<8xf32>
   8 arith.constant vector<8xi32>
@@ -74,7 +74,7 @@ func.func "attention_64x1x64"
   4 arith.mulf vector<8xf32>
   18 arith.muli
   8 arith.negf
-  36 arith.remui
+  20 arith.remui
   16 arith.select
   8 arith.shli vector<2xi32>
   4 arith.shli vector<8xi32>
