@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,62 @@ def test_ops_on_sequences_are_numpys() -> None:
     assert found.keys() == wanted.keys()
     for key, right in wanted.items():
         np.testing.assert_allclose(found[key], right, rtol=1e-5, atol=2e-5, err_msg=key)
+
+
+def drawn_for(model: Any, name: str, **given: np.ndarray) -> dict[str, np.ndarray]:
+    """Give a model weights, twice what is usual; these in float64.  given: others by their names."""
+    shapes = {key: tuple(facts["shape"]) for key, facts in model.artifact.weights.items()}
+    made = {key: 2 * value for key, value in drawn_weights(name, shapes).items()} | given
+    model.set(made)
+    return {key: value.astype(np.float64) for key, value in made.items()}
+
+
+def test_contrasted_words_go_on_where_a_call_ended() -> None:
+    words = np.array([1, 5, 7], np.int32)
+    with lispgpt.load(path_of("contrastive"), weights={}, settings={"steps": 5}, quick=True, cache=None) as model:
+        model.run("write", words=words)
+        w = drawn_for(model, "contrastive")
+        model.session.write("h", np.zeros((3, 8), np.float32))
+        model.session.write("small-h", np.zeros((3, 4), np.float32))
+        first = model.run("write", words=words)["words"]
+        written = np.concatenate([first, model.run("write", words=first[:, -1])["words"]], 1)
+    for word, found in zip(words, written, strict=True):
+        h, small = np.zeros(8), np.zeros(4)
+        for next_ in found:
+            h = np.tanh(w["table"][word] + w["h-w"] @ h)
+            small = np.tanh(w["small-table"][word] + w["small-h-w"] @ small)
+            large, other = log_softmax(w["head-w"] @ h), log_softmax(w["small-head-w"] @ small)
+            word = np.argmax(np.where(large >= large.max() + math.log(0.1), large - other, -1e9))
+            assert next_ == word
+    assert len(set(written.ravel())) > 3
+
+
+def test_words_that_were_drafted_are_those_that_would_be_chosen_alone() -> None:
+    length, drafts = 20, 3
+    with lispgpt.load(path_of("speculative"), weights={}, settings={"length": length}, quick=True, cache=None) as model:
+        model.run("write", **{"first-word": [1]})
+        w = drawn_for(model, "speculative")
+
+        def logits(words: list[int]) -> np.ndarray:
+            x = w["table"][words] + w["places"][: len(words)]
+            q, k, v = np.split(x @ w["qkv-w"].T, 3, axis=1)
+            power = np.exp(q[-1] @ k.T / np.sqrt(8))
+            y = x[-1] + w["out-w"] @ (power / power.sum() @ v)
+            return w["table"] @ (y + w["down-w"] @ np.maximum(w["up-w"] @ y, 0))
+
+        words = [1]
+        while len(words) < length:
+            words.append(int(logits(words).argmax()))
+        rounds = []
+        for right in (0, len(words)):  # drafts that are never what the layer would choose, and that mostly are
+            draft = np.zeros((12, 12), np.float32)
+            for one, other in pairwise(words):
+                draft[one] = np.eye(12)[other if right else (other + 1) % 12]
+            model.set({"draft-w": draft})
+            found = model.run("write", **{"first-word": [1]})
+            assert list(found["words"]) == words
+            rounds.append(int(found["rounds"]))
+    assert rounds[1] < rounds[0] <= length - 1 and rounds[1] >= (length - 1) / (drafts + 1)
 
 
 @pytest.mark.slow

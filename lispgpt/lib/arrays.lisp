@@ -153,7 +153,7 @@
         order (concat [axis] (filter (fn [d] (not (= d axis))) (range (rank x))))
         y (transpose x order)
         step (fn [p row] (let [p (* p row)] [p p]))
-        [_ made] (scan step (full (drop 1 (shape y)) 1.0 f32) y)]
+        [_ made] (scan step (full (drop 1 (shape y)) 1 (dtype y)) y)]
     (transpose made (concat (range 1 (+ axis 1)) [0] (range (+ axis 1) (rank x))))))
 
 ; ---- order

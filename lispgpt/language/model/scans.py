@@ -256,12 +256,22 @@ class _Scan:
         for i, (new, state) in enumerate(zip(found, states, strict=True)):
             if isinstance(new, (int, float)):
                 found[i] = new = evaluator.builder.constant(new, state.type, form)
+            if isinstance(new, ir.Value) and shapes.is_tensor(state) != shapes.is_tensor(new):
+                found[i] = new = self._as_given(new, state)
             if not isinstance(new, ir.Value) or new.type != state.type:
                 got = new.type if isinstance(new, ir.Value) else describe(new)
                 evaluator.site.fail(
                     f"a state of `scan` stays of the type it starts with, {state.type}; a step gives {got}", form
                 )
         return found
+
+    def _as_given(self, new: ir.Value, state: ir.Value) -> ir.Value:
+        """A number of a tensor without dimensions, or such a tensor of a number, where the state is that."""
+        if not shapes.is_tensor(new):
+            return tensors.of_scalar(self.evaluator, new, self.form)  # type: ignore[no-any-return]
+        if shape_of(new):
+            return new
+        return self.evaluator.builder.emit("tensor.extract", [new], [new.type.element_type], {}, self.form)  # type: ignore[no-any-return]
 
     def _kept(self, value: Any) -> list[ir.Value]:
         evaluator, form = self.evaluator, self.form
