@@ -217,8 +217,8 @@
   (let [[texts length] (text-rows)
         [q k v] (map (fn [x] (reshape (stored x) [texts length (dim x 1) (dim x 2)])) [q k v])
         y (attention-in-texts q k v
-            (fn [score text head t position]
-              (select (<= t position) (in-document (weigh score head t (cast position i32)) text t position) -inf)))]
+                              (fn [score text head t position]
+                                (select (<= t position) (in-document (weigh score head t (cast position i32)) text t position) -inf)))]
     (reshape y [(* texts length) (* (dim y 2) (dim y 3))])))
 
 (defn attend-to-cache [q k v cache weigh]

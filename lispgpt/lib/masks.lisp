@@ -27,7 +27,7 @@
       (store-report [(memref.load next b)
                      (select greedy (memref.load best b (: 1 index)) (: 1 i32))
                      (select greedy (memref.load best b (: 2 index)) (: 0x7f7fffff i32))]
-                    report b))))
+        report b))))
 
 ; next [batch], best [batch 3], sampling [batch 8] -> [batch 3]: each token in the place of the best one, and how clearly
 ; it wins where it is the best; one that was drawn does
