@@ -76,8 +76,16 @@
 ; x with so many of a number before it and behind it along an axis
 (defn pad [x axis before behind number]
   (let [axis (axis-of x axis)
-        whole (full (replaced (shape x) axis (+ before (dim x axis) behind)) number (dtype x))]
-    (insert x whole (replaced (map (fn [size] 0) (shape x)) axis before) (shape x))))
+        [a n c] (around x axis)
+        longer (fn [x]
+                 (tensor [i a j (+ before n behind) k c]
+                   (select (and (>= j before) (< j (+ before n)))
+                           (at x i (max 0 (min (- n 1) (- j before))) k)
+                           (cast number (dtype x)))))]
+    (defgradient longer [g y x] [(slice g [0 before 0] [a n c])])
+    (if (= n 0)
+      (full (replaced (shape x) axis (+ before behind)) number (dtype x))
+      (reshape (longer (reshape x [a n c])) (replaced (shape x) axis (+ before n behind))))))
 
 ; ---- places
 

@@ -104,7 +104,9 @@
         of-one (fn [x w seen] (multiplied-taps seen w groups))]
     (defgradient of-one [g y x w seen]
       [(convolved-rows g (turned w groups) (turned-geometry [kh kw] geometry) groups)
-       (gradient-of-taps g seen (shape w) groups)
+       (if (and (= groups 1) (>= each 16) (= (capability lane-registers) 0))
+         (gradient-of-windows g x (shape w) geometry)
+         (gradient-of-taps g seen (shape w) groups))
        nil])
     (let [seen (patches x [kh kw] geometry groups 0.0)]
       (if (= (max (first strides) (nth strides 1)) 1)
@@ -143,6 +145,15 @@
                (contract [g o k] (reshape g [rows groups (quot o groups)]) [r g o]
                  (reshape seen [rows groups taps]) [r g k]))]
     (transpose (reshape made [o kh kw each]) [0 3 1 2])))
+
+; the same of windows at every place, of CPUs, which read what a tap sees where it lies: a product for each tap
+(defn gradient-of-windows [g x [o each kh kw] [_ [[top bottom] [left right]] [dh dw]]]
+  (let [[n oh ow _] (shape g)
+        padded (fn [x axis before after] (if (= (+ before after) 0) x (pad x axis before after 0.0)))
+        x (padded (padded x 1 top bottom) 2 left right)
+        seen (fn [tap] (slice x [0 (* dh (quot tap kw)) (* dw (mod tap kw)) 0] [n oh ow each]))
+        made (map (fn [tap] (contract [o c] g [b p q o] (seen tap) [b p q c])) (range (* kh kw)))]
+    (transpose (reshape (stack made 0) [kh kw o each]) [2 3 0 1])))
 
 ; (convolution x w {:strides 2 :padding 1}): w is [out channels/groups rows columns]
 (defn convolution [x w & options]

@@ -27,7 +27,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.kernels.elementwise import Body, attributes_of, elementwise
 from lispgpt.passes.kernels.expand import exp
-from lispgpt.passes.kernels.rearranged import branch, iterated, rearranged
+from lispgpt.passes.kernels.rearranged import branch, insert_slice, iterated, rearranged, vectors_of_part
 from lispgpt.passes.kernels.reductions import reduced, vector_loop
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Neighbours, Row, Team
@@ -141,6 +141,10 @@ class Reader:
                 return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
         if is_elementwise(op):
             return elementwise(self, op, index, width)
+        if op.name == "tensor.insert_slice" and self.in_step and width > 1 and vectors_of_part(op) % width == 0:
+            return insert_slice(self, op, index, width)
+        if op.name == "tensor.empty" and width > 1:
+            return b.splat(b.constant(0, element_type(tensor)), width)
         if op.name == "linalg.reduce" and self._is_over_rows(op):
             points = [[*index[:-1], b.add(index[-1], i)] for i in range(width)] if width > 1 else [index]
             return b.vector_of([self._row_reduction(op, point) for point in points])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import gcd
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -39,7 +40,18 @@ def either(
     return b.choose(condition, [type_], side(then), side(other))[0]
 
 
-def _insert_slice(reader: Values, op: ir.Operation, index: list[Index]) -> ir.Value:
+def vectors_of_part(op: ir.Operation) -> int:
+    """The most neighbours, a power of two, that are never some of a part that was put in and some of what is around."""
+    offset, size, stride = (numbers[-1] for numbers in slice_numbers(op)) if shape_of(op.results[0]) else (0, 1, 1)
+    kept = shape_of(op.operands[0])[-1:] == (size,)
+    if stride != 1 or offset == DYNAMIC or not kept:
+        return 1
+    common = gcd(offset, size, shape_of(op.results[0])[-1])
+    return common & -common
+
+
+def insert_slice(reader: Values, op: ir.Operation, index: list[Index], width: int = 1) -> ir.Value:
+    """Elements of a tensor with a part put in; width: of which `vectors_of_part` is a multiple."""
     part, whole = op.operands[0], op.operands[1]
     offsets, sizes, strides = slice_numbers(op)
     dynamic = iter(list(op.operands)[2:])
@@ -58,9 +70,13 @@ def _insert_slice(reader: Values, op: ir.Operation, index: list[Index]) -> ir.Va
             where.append(b.div(behind, stride))
     condition = b.both(*conditions)
     if condition is None:
-        return reader.read(part, where)
+        return reader.read(part, where, width)
     return either(
-        reader, condition, element_type(whole), lambda: reader.read(part, where), lambda: reader.read(whole, index)
+        reader,
+        condition,
+        b.with_width(element_type(whole), width),
+        lambda: reader.read(part, where, width),
+        lambda: reader.read(whole, index, width),
     )
 
 
@@ -247,7 +263,7 @@ REARRANGEMENTS: dict[str, Callable[[Values, ir.Operation, list[Index]], ir.Value
     "tensor.from_elements": _from_elements,
     "tensor.gather": _gather,
     "tensor.generate": _in_block,
-    "tensor.insert_slice": _insert_slice,
+    "tensor.insert_slice": insert_slice,
     "tensor.pad": _pad,
     "tensor.reshape": _reshape,
     "tensor.splat": lambda reader, op, index: reader.scalar(op.operands[0]),

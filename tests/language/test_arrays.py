@@ -47,6 +47,14 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("(stack [x y x] 1)", lambda x, y: np.stack([x, y, x], 1), {"x": (3, 4), "y": (3, 4)}),
     ("(stack [x y] -1)", lambda x, y: np.stack([x, y], -1), {"x": (3,), "y": (3,)}),
     ("(join [x y] 1)", lambda x, y: np.concatenate([x, y], 1), {"x": (3, 4), "y": (3, 2)}),
+    # of whole vectors, and of parts that end within one
+    ("(join [x y] 1)", lambda x, y: np.concatenate([x, y], 1), {"x": (3, 32), "y": (3, 16)}),
+    ("(join [x y] 1)", lambda x, y: np.concatenate([x, y], 1), {"x": (3, 24), "y": (3, 40)}),
+    (
+        "(* (insert (slice x [1 0] [2 16]) x [0 16] [2 16]) 1.5)",
+        lambda x: 1.5 * np.block([[x[:2, :16], x[1:, :16], x[:2, 32:]], [x[2:]]]),
+        {"x": (3, 48)},
+    ),
     ("(fold (fn [s p] (+ s (sum p))) 0.0 (split x [1 3] -1))", lambda x: x.sum(-1), {"x": (3, 4)}),
     ("(pad x 1 1 2 0.5)", lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=0.5), {"x": (3, 4)}),
     ("(flip x 1)", lambda x: np.flip(x, 1), {"x": (3, 4, 2)}),

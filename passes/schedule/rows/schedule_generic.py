@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import gcd, prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -37,6 +37,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.rearranged import vectors_of_part
 from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.team import tree
@@ -131,12 +132,15 @@ class _AnyKernel:
     def _width(self) -> int:
         """Neighbours that a CPU computes at once: a vector, where every op of the kernel has vectors of them."""
         ops = [op for op in operations(self.kernel.regions[0].blocks[0]) if not is_inline(op) and op.name not in ENDS]
-        plain = all(op.name == "linalg.generic" and vector_loop(op, 0) is not None for op in ops)
+        parts = [op for op in ops if op.name == "tensor.insert_slice"]
+        others = [op for op in ops if op not in parts]
+        plain = all(op.name == "linalg.generic" and vector_loop(op, 0) is not None for op in others)
         if self.update and self.update.old is not None:
             return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
         if self.update or (len(self.outputs) > 1 and not self.by_element) or not plain or not self.shape:
             return 1
-        return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
+        common = gcd(self.shape[-1], *(vectors_of_part(op) for op in parts))
+        return b.largest_width(common, 4, self.target.vector_bytes)
 
     def _points_each(self) -> int:
         """Points of loops behind one element, about."""
@@ -204,7 +208,8 @@ class _AnyKernel:
         if self.sum and isinstance(self.target, Gpu):
             total = self.sum.by_subgroup(reader, index, lane, self.target.subgroup)
             reader.bind(self.sum.tensor, lambda where, width: total)
-        whole = {t: reader.read(t, index, width) for t, _ in self.outputs if shape_of(t) == self.shape}
+        with reader.stepping(width > 1 and not isinstance(self.target, Gpu)):
+            whole = {t: reader.read(t, index, width) for t, _ in self.outputs if shape_of(t) == self.shape}
         for tensor, buffer in self.outputs:
             if tensor in whole:
                 self._store(whole[tensor], buffer, index, lane)
