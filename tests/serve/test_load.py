@@ -126,16 +126,20 @@ def load(client: Client, count: int, workers: int = 8) -> list[str]:
     return [wrong for requests in every for wrong in requests.wrong]
 
 
+def until_idle(client: Client) -> None:
+    until = time.monotonic() + 30
+    while client.ask("/health").json["models"]["austen"] and time.monotonic() < until:
+        time.sleep(0.05)
+
+
 def check_load(cache: Path, count: int) -> None:
     with command(cache) as (process, client):
         assert not load(client, 64)
-        child, until = child_of(process), time.monotonic() + 30
-        while client.ask("/health").json["models"]["austen"] and time.monotonic() < until:
-            time.sleep(0.05)
+        child = child_of(process)
+        until_idle(client)
         files, before = open_files(child), memory(child)
         assert not load(client, count)
-        while client.ask("/health").json["models"]["austen"] and time.monotonic() < until + 30:
-            time.sleep(0.05)
+        until_idle(client)
         told = client.ask("/metrics").body.decode()
         assert 'lispgpt_running{model="austen"} 0' in told and 'lispgpt_waiting{model="austen"} 0' in told
         assert open_files(child) <= files + 2 and memory(child) < before + 16_000_000
