@@ -39,7 +39,10 @@ def keeps_positions(session: Session, entry: Entry) -> bool:
 def _moves(
     session: Session, single: Entry, batch: Entry, place: int, positions: int, number: int
 ) -> Iterator[tuple[str, str, Pieces]]:
-    """Names of a state of one sequence and of the batch's own, and what to copy from the first to the second."""
+    """Names of a state of one sequence and of the batch's own, and what to copy from the first to the second: nothing
+    where the batch is of one sequence, whose states these are."""
+    if batch.sizes["batch"] == 1:
+        return
     own = {name.partition("@")[0]: name for name in session.held("state", [single])}
     context = session.config.get("context")
     for name in session.held("state", [batch]):

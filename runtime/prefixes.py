@@ -34,6 +34,8 @@ class Prefixes:
         most = (len(prompt) - 1) // self.page * self.page  # the last token says what follows
         common = [min(self._common(place, prompt, adapter), most) for place in range(len(self._held))]
         place = max(range(len(common)), key=lambda each: common[each])
+        if len(self._held) == 1:  # whose states are those that the rest of the prompt is written to
+            self._held[place] = self._held[place][: common[place]]
         if common[place]:
             self._touch(place)
             unsettle(self._session, self._single, self._batch, place, common[place])

@@ -104,6 +104,19 @@ def test_tokens_of_short_prompts_that_are_taken_in_together_are_those_alone(
     assert set(together) == {1, 2}
 
 
+def test_tokens_of_one_place_are_those_alone(small: Small) -> None:
+    """Whose states are those that prompts are taken in by."""
+    check_promise(small.alone, small.alone, seeded.rng(), 20, small.adapters, 1)
+    scheduler, asked = Scheduler(small.alone, 1, 1), Request([*range(60)], {"greedy": True, "max_new_tokens": 8})
+    try:
+        alone = asked_alone(scheduler, asked).whole
+        heard = Heard(scheduler, [asked])
+        heard.wait()
+        assert heard.said[0].whole == alone and heard.jobs[0].cached
+    finally:
+        scheduler.close()
+
+
 @contextmanager
 def drafts_of(model: lispgpt.Model) -> Iterator[list[Any]]:
     """What drafts each text that a model begins meanwhile."""
