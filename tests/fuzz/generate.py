@@ -9,13 +9,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from fuzz.program import Kind, Node, Program
-from real_sizes.models import sizes
+from fuzz.real import REAL, SELDOM
 
 SIZES = (1, 1, 2, 2, 3, 4, 4, 5, 7, 8, 12, 16, 16, 17, 24, 32, 33, 48, 64, 65, 96, 128)
-REAL = sorted({size[name] for size in sizes().values() for name in ("width", "hidden", "head_width")} - {0})
-"""Dimensions of known models."""
-SELDOM = 0.1
-"""How often a matrix, or a sum, has one of those."""
 MOST_ELEMENTS = 6000
 MOST_NODES = 40
 FAMILIES = ("elementwise", "comprehensions", "products", "views", "layers", "loops", "states", "named")

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from fuzz.real import real_or
 from fuzz.rounds import elements, places  # noqa: F401  (what they offer is drawn)
 from fuzz.rounds.expressions import Draw, Term, Unfit
 
 HEADER = "(require nn) (require kernels) (require gradients) (require-dialect linalg tensor scf arith)"
 LARGEST = 200.0
+MOST_REAL = 4096
+"""The largest dimension of a known model that a carried value has."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,8 @@ def _off(exact: np.ndarray, found: np.ndarray) -> float:
 def _drawn(seed: int, rng: np.random.Generator) -> Rounds:
     d = Draw(rng, {}, f"p{seed}-")
     shapes = [tuple(d.one_of([2, 3, 4, 6, 8]) for _ in range(d.one_of([1, 2, 2, 2, 3]))) for _ in range(d.whole(1, 2))]
+    if real := real_or(0, MOST_REAL, [seed]):
+        shapes[0] = (*(min(n, 3) for n in shapes[0][:-1]), real)
     if d.chance(0.3):
         shapes[-1] = ()
     before = []

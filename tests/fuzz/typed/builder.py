@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from fuzz.real import real_or
 from fuzz.typed.approx import GPU_PRODUCTS, Unfit, exact, to_bf16
 from fuzz.typed.functions import fold
 from fuzz.typed.graph import Dim, Env, Node, Scope, size_of
@@ -15,6 +16,9 @@ from fuzz.typed.maker import Maker
 from fuzz.typed.memory import Memory, change_weight
 from fuzz.typed.parts import Parts
 from fuzz.typed.program import Entry, Input, Program, Run
+
+MOST_REAL = 4096
+"""The largest dimension of a known model that programs have: two of it make more than a value may have."""
 
 KINDS = ("plain", "plain", "plain", "layers", "layers", "states", "language", "learning", "updates")
 
@@ -32,6 +36,8 @@ class Builder:
             int(d)
             for d in rng.choice([1, 2, 3, 4, 5] if small else [1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 24, 32], 4)
         ]
+        if not small and (real := real_or(0, MOST_REAL, [seed])):
+            self.dims = [real, *(min(d, 4) for d in self.dims[1:])]
         self.parts = Parts(rng, int(rng.integers(1, 4)), float(rng.choice([0.3, 1.0, 1.0, 2.0])))
         self.entries: list[Entry] = []
         self.known: dict[str, int] = {}

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fuzz.real import real_or
 from fuzz.wide.graph import SAMPLES, Node, Noise, Unfit, bf16, fit, one
 
 SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96]
 WEIGHED = np.array([1.0 / (1 + size / 12) for size in SIZES])
+LEAST_REAL = 500
+"""Elements of shapes that may have a dimension of a known model."""
 MOST = 12000
 """Elements of a value."""
 
@@ -20,6 +23,7 @@ class Maker:
 
     def __init__(self, seed: list[int], smooth: bool) -> None:
         self.rng = np.random.default_rng(seed)
+        self.seed = seed
         self.smooth, self.layers = smooth, int(self.rng.integers(1, 4))
         self.nodes: list[Node] = []
         self.functions: list[str] = []
@@ -44,8 +48,9 @@ class Maker:
         return int(self.rng.choice(SIZES, p=share / share.sum()))
 
     def shape(self, rank: int, most: int = 3000) -> tuple[int, ...]:
-        sizes: list[int] = []
-        for _ in range(rank):
+        real = real_or(0, most, [*self.seed, self.count]) if rank and most > LEAST_REAL else 0
+        sizes = [real] if real else []
+        for _ in range(rank - len(sizes)):
             sizes.append(self.size(max(1, min(96, most // math.prod(sizes)))))
         self.rng.shuffle(sizes)
         return tuple(sizes)
