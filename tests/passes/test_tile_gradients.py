@@ -30,14 +30,20 @@ TARGETS = ("cuda:sm_80", "cuda:sm_90a", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx
 
 
 def drawn(target: str) -> Case:
-    """Rows enough, which no tiles divide; vectors of so many numbers that warpgroups take them, where there are any."""
+    """Rows enough, which tiles divide or do not; vectors of so many numbers that warpgroups take them, where there are
+    any."""
     rng = seeded.rng()
 
     def one(*choices: int) -> int:
         return int(rng.choice(choices))
 
     groups = one(1, 1, 2)
-    facts = {"length": int(rng.integers(40, 100)), "texts": 1, "groups": groups, "heads": groups * one(1, 2)}
+    facts = {
+        "length": one(64, 96, int(rng.integers(40, 100))),
+        "texts": 1,
+        "groups": groups,
+        "heads": groups * one(1, 2),
+    }
     size = one(64, 128) if target.endswith("a") else one(16, 32, 64, 80)
     dtype, weigh = (str(rng.choice(some)) for some in (["f32", "bf16"], list(WEIGH)))
     return Case(size=size, dtype=dtype, weigh=weigh, all=bool(rng.random() < 0.3 and weigh != "window"), **facts)
@@ -99,6 +105,21 @@ def test_chips_make_the_same_of_them(target: str, tmp_path: Path) -> None:
     if target.startswith("cuda"):
         found = run_all(artifact, entry, given)
         assert ("wgmma" in artifact.code.decode(errors="replace")) == target.endswith("a")
+    else:
+        emulation = Emulation(artifact, given)
+        emulation.run(entry)
+        found = {name: emulation.buffers[buffer].view(np.float32) for name, buffer in entry.results.items()}
+    case.check(found, given)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a", "rocm:gfx1151"])
+def test_nothing_is_read_past_the_last_tile(target: str, tmp_path: Path) -> None:
+    """Though one tile is on its way while another is multiplied, and tiles divide all that there is."""
+    case = Case(length=64, size=64 if target.endswith("a") else 32, heads=1, groups=1, texts=1)
+    artifact, _ = compile_request(request(case, target, tmp_path), Observer())
+    given, entry = case.inputs(seeded.rng()), artifact.plan.entries[0]
+    if target.startswith("cuda"):
+        found = run_all(artifact, entry, given)
     else:
         emulation = Emulation(artifact, given)
         emulation.run(entry)

@@ -43,8 +43,10 @@
         own (if kept (tile.once vectors) vectors)
         some (max each 1)
         last-round (- (tile.rounds g) 1)
-        round (fn [n] (if (= last-round 0) 0 (min (quot n some) last-round)))  ; what is brought ahead may be past the last
-        at (fn [n] (* step (+ first-tile (if (= last-round 0) n (- n (* some (round n)))))))]
+        last-tile (- (ceil-div (tile.summed-over g) step) 1)
+        ; What is brought ahead may be past the last: it is the last again, which nobody reads.
+        round (fn [n] (if (= last-round 0) 0 (min (quot n some) last-round)))
+        at (fn [n] (* step (min (+ first-tile (if (= last-round 0) n (- n (* some (round n))))) last-tile)))]
     (tile.walk g slots (* (tile.rounds g) each)
       (fn [n] (tile.beside g task (round n) (at n) step))
       (fn [] (if kept (own) nil) (tile.nothing g rows))
