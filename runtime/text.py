@@ -192,7 +192,8 @@ def tokens_of(
         raise UserError(unread)
     if not tokens:
         raise UserError(
-            "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
+            "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens, in Python "
+            "tokenizer= or a list of tokens"
             if prompt and tokenizer is None
             else "without a tokenizer that has an end-of-text token, give --prompt-tokens"
         )

@@ -124,3 +124,11 @@ def test_standard_input_is_laid_out_to_standard_output() -> None:
     done = CliRunner().invoke(fmt, ["--check", "-"], input="(let [a 1]\na)\n")
     assert done.exit_code == 1 and "+  a)" in done.output
     assert isinstance(CliRunner().invoke(fmt, ["-"], input=b"\xff").exception, UserError)
+
+
+def test_what_is_no_program_is_not_touched(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text("# Some   *text*\n")
+    done = CliRunner().invoke(fmt, [str(notes)])
+    assert isinstance(done.exception, UserError) and "notes.md is not named .lisp" in str(done.exception)
+    assert notes.read_text() == "# Some   *text*\n"

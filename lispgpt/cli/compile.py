@@ -12,7 +12,7 @@ import click
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing, write_text
 from lispgpt.base.folders import cache_folder
-from lispgpt.cli.options import PATH, compile_options, contained, observer_of
+from lispgpt.cli.options import PATH, compile_options, contained, observer_of, parse_settings
 from lispgpt.cli.requested import requested
 from lispgpt.cli.terminal import counted, echo, say
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
@@ -46,7 +46,10 @@ def compile_(
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     without_op_classes()
-    request = requested(find_given(program, options["checkpoint"]), options)
+    given = find_given(program, options["checkpoint"])
+    for notice in given.notices(parse_settings(options["settings"])):
+        say(notice)
+    request = requested(given, options)
     kept = cache_folder(click.get_current_context().obj["environment"])
     request = tuned(replace(request, devices=devices, shares_states=shard_optimizer), kept)
     observer = observer_of(options, echo)

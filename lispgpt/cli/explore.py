@@ -12,7 +12,7 @@ import click
 
 from lispgpt.base.files import write_text
 from lispgpt.base.reading import is_there
-from lispgpt.cli.options import PATH, all_of, contained, given_among, program_options
+from lispgpt.cli.options import PATH, all_of, contained, given_among, parse_settings, program_options
 from lispgpt.cli.requested import requested
 from lispgpt.cli.terminal import say
 from lispgpt.compiler.folders import find_given, program_of_run
@@ -55,6 +55,8 @@ def explore(
     found, of_steps = find_given(program, options["checkpoint"]), dict[str, Any]()
     if not options["checkpoint"] and is_there(program / RUN):
         found, of_steps = find_given(program_of_run(program), program), _asked_by_steps(program, options, prompt)
+    for notice in found.notices(parse_settings(options["settings"])):
+        say(notice)
     asked = options["target"]
     if profile:
         options["target"] = running_target(asked)

@@ -15,6 +15,7 @@ from lispgpt.base.source import Source
 from lispgpt.cli.terminal import echo
 from lispgpt.editor.layout import format_source
 
+PROGRAM = ".lisp"
 STANDARD_INPUT = Path("-")
 
 
@@ -44,6 +45,8 @@ def fmt(files: tuple[Path, ...], check: bool) -> None:
     for path in files:
         piped = path == STANDARD_INPUT
         name = "standard input" if piped else str(path)
+        if not piped and path.suffix != PROGRAM:
+            raise UserError(f"{path} is not named {PROGRAM}: programs are laid out, and other texts would be spoilt")
         before = read_standard_input() if piped else read_text(path)
         after = format_source(Source(name, before))
         changed |= after != before

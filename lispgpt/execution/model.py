@@ -286,7 +286,9 @@ class Model:
         """The checkpoint with the weights that are given, and those that neither has as they begin."""
         found, given = self._checkpoint, self._given
         if found is None and given is None:
-            raise UserError("this model needs weights: give --checkpoint FILE (lispgpt checkpoint make makes one)")
+            raise UserError(
+                "this model needs weights: give --checkpoint FILE, in Python checkpoint= (lispgpt checkpoint make makes one)"
+            )
         if given is not None:
             check_known(given, artifact.weights)
             given.check_finite()

@@ -44,6 +44,8 @@
 
 ; The size of a head where the rows of qkv [rows columns] are the queries, keys and values of so many heads, side by side
 (defn head-size [qkv heads]
+  (when (list? (state-sizes heads))
+    (error "heads is a number, and a state is given: (attention qkv (kv l) heads)"))
   (when (!= (rank qkv) 2)
     (error (str "queries, keys and values are [rows 3*width] here, and " (sizes-as-text (shape qkv)) " are given")))
   (when (!= 0 (mod (dim qkv 1) 3))

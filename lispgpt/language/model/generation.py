@@ -19,6 +19,7 @@ from lispgpt.language.reader.forms import Keyword, List, Map, Symbol, show
 COUNTS = ("max-new-tokens", "top-k", "seed")
 PENALTIES = ("repeat-penalty", "presence-penalty", "frequency-penalty")
 OPTIONS = (*COUNTS, "temperature", "top-p", "min-p", "greedy", *PENALTIES)
+POSITIONS = "positions"
 FILE, DECODING = "generation.lisp", "decoding"
 
 
@@ -28,6 +29,13 @@ def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any
     model, name = evaluator.states.of(Model), form.items[1]
     if not isinstance(name, Symbol) or name.name not in model.entries:
         evaluator.site.fail(f"`{show(name)}` is not an entry{did_you_mean(show(name), model.entries)}", name)
+    first = next((each.name.name for each in model.entries[name.name].inputs), "")
+    if first == POSITIONS:
+        evaluator.site.fail(
+            f"`generate` gives an entry its tokens first, and their positions behind them: {name.name} calls the first "
+            f"of its inputs {POSITIONS}",
+            name,
+        )
     if model.generation is not None:
         evaluator.site.fail("a program has one `generate`", form)
     model.generation = Generation(name.name, _options(evaluator, form, environment), form)
