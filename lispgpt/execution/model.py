@@ -287,7 +287,8 @@ class Model:
         found, given = self._checkpoint, self._given
         if found is None and given is None:
             raise UserError(
-                "this model needs weights: give --checkpoint FILE, in Python checkpoint= (lispgpt checkpoint make makes one)"
+                "this model needs weights: give --checkpoint FILE, in Python checkpoint= (lispgpt checkpoint make "
+                "makes one)"
             )
         if given is not None:
             check_known(given, artifact.weights)
