@@ -143,22 +143,22 @@ def test_a_checkpoint_cut_short_while_it_is_read_is_one_sentence(made: Path) -> 
 def test_every_prompt_and_every_sequence_of_a_batch_is_continued(made: Path) -> None:
     greedy = ["--greedy", "--format", "json"]
     alone = [json.loads(run(made, "--prompt", text, *greedy).stdout)["tokens"] for text in ("hello", "a b")]
-    both = json.loads(run(made, "--prompt", "hello", "--prompt", "a b", *greedy).stdout)["sequences"]
+    both = json.loads(run(made, "--prompt", "hello", "--prompt", "a b", *greedy).stdout)["texts"]
     assert [each["tokens"] for each in both] == alone
     numbers = run(made, "--prompt-tokens", "1,2", "--prompt-tokens", "3", *greedy).stdout
-    assert [each["prompt_tokens"] for each in json.loads(numbers)["sequences"]] == [[1, 2], [3]]
+    assert [each["prompt_tokens"] for each in json.loads(numbers)["texts"]] == [[1, 2], [3]]
     batch = run(made, "--prompt", "hello", "--batch", 2, "--temperature", 5, "--seed", 3, "--format", "json")
-    first, second = json.loads(batch.stdout)["sequences"]
+    first, second = json.loads(batch.stdout)["texts"]
     assert first["prompt_tokens"] == second["prompt_tokens"] and first["tokens"] != second["tokens"]
     shown = run(made, "--prompt", "hello", "--batch", 3, "--greedy").stdout
     assert shown.count("hello") == 3 and len(shown.splitlines()) == 3
     three = [*("--prompt", "hello"), *("--prompt", "a b"), *("--prompt", "hello"), "--batch", 2]
-    seeds = json.loads(run(made, *three, "--seed", 4, "--temperature", 5, "--format", "json").stdout)["sequences"]
+    seeds = json.loads(run(made, *three, "--seed", 4, "--temperature", 5, "--format", "json").stdout)["texts"]
     for number, text in enumerate(("hello", "a b", "hello")):
         one = run(made, "--prompt", text, "--seed", 4 + number, "--temperature", 5, "--format", "json")
         assert json.loads(one.stdout)["tokens"] == seeds[number]["tokens"]
     (made / "prompts.jsonl").write_text('{"prompt": "hello"}\n"a b"\n{"tokens": [1, 2]}\n')
-    lines = json.loads(run(made, "--prompts", "prompts.jsonl", "--samples", 2, *greedy).stdout)["sequences"]
+    lines = json.loads(run(made, "--prompts", "prompts.jsonl", "--samples", 2, *greedy).stdout)["texts"]
     assert [each["tokens"] for each in lines[:4:2]] == [each["tokens"] for each in lines[1:4:2]] == alone
     assert len(lines) == 6 and lines[4]["prompt_tokens"] == [1, 2]
     for text, word in (("{}", "prompts.jsonl:1"), ('"a"\n{"prompt": 3}', "prompts.jsonl:2"), ("", "no prompts")):

@@ -133,8 +133,8 @@ def generate(
         _print_stats(model, told, len(texts[0].prompt), str(chosen))
         _say_what_was_drafted(texts)
     if options["format_"] == "json":
-        sequences = [_described(text, options["logprobs"]) for text in texts]
-        result: dict[str, Any] = sequences[0] if len(sequences) == 1 else {"sequences": sequences}
+        described = [_described(text, options["logprobs"]) for text in texts]
+        result: dict[str, Any] = described[0] if len(described) == 1 else {"texts": described}
         result |= {"target": model.artifact.target.partition(":")[0], "device": device.name, "timing": told}
         echo(json.dumps(result))
 

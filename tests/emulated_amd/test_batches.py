@@ -31,5 +31,5 @@ def test_a_batch_has_the_tokens_of_its_texts(tmp_path: Path) -> None:
 def lispgpt(folder: Path, *words: str) -> list[dict]:
     ran = forked.lispgpt("run", PROGRAM, "--format", "json", *words, cwd=folder)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    found: list[dict] = json.loads(ran.stdout.splitlines()[-1])["sequences"]
+    found: list[dict] = json.loads(ran.stdout.splitlines()[-1])["texts"]
     return found
