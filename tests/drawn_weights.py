@@ -44,6 +44,12 @@ class DrawnWeights:
         """All are."""
 
 
+def of_16_bits(x: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """How far off a product may be whose left operand has 16 bits, and a scale for each 32 numbers."""
+    steps = np.abs(x.reshape(len(x), -1, 32)).max(-1).repeat(32, -1) / 65024
+    return steps @ np.abs(numbers).T + 1e-6 * np.abs(x) @ np.abs(numbers).T
+
+
 def drawn_weights(declared: Mapping[str, Mapping[str, Any]], scale: float, seed: int) -> DrawnWeights:
     """Normal ones of that size; vectors, which multiply norms, are around 1.  declared: an artifact's weights."""
     rng = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_weights import of_16_bits
 
 import lispgpt
 from lispgpt.base import host
@@ -52,12 +53,6 @@ def weights(path: Path, rng: np.random.Generator) -> dict[str, np.ndarray]:
     made = {name: rng.normal(0.1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
     write_safetensors(path, [(name, made[name].shape, "f32") for name in made], made.values())
     return made
-
-
-def of_16_bits(x: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """How far off a product may be whose left operand has 16 bits, and a scale for each 32 numbers."""
-    steps = np.abs(x.reshape(len(x), -1, 32)).max(-1).repeat(32, -1) / 65024
-    return steps @ np.abs(numbers).T + 1e-6 * np.abs(x) @ np.abs(numbers).T
 
 
 @pytest.mark.parametrize("dtype", BLOCK_DTYPES)

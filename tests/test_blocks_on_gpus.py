@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_weights import of_16_bits
 from emulated_cuda.device import EmulatedCuda
 
 import lispgpt
-from lispgpt.base.dtypes import BLOCK_DTYPES
+from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints import open as open_checkpoint
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
@@ -86,3 +87,27 @@ def test_prompts_widen_blocks_once_a_tile(
     wanted = 1.5 * x.astype(np.float64) @ widened(in_blocks_of(w, dtype), dtype).astype(np.float64).T
     most = 2e-5 if precision == "exact" else 2e-2
     assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("dtype", [kind for kind in DTYPES if not find_dtype(kind).floats])
+def test_one_row_is_added_up_as_bytes(dtype: str, tmp_path: Path, fresh_seed: int) -> None:
+    """Where a chip has an instruction for it: within a 65,000th of the largest of a lane's numbers; NaN stays NaN."""
+    rng, inner = np.random.default_rng(fresh_seed), 512
+    program, path, pipeline = (tmp_path / name for name in ("row.lisp", "w.safetensors", "mine.lisp"))
+    text = (Path(__file__).parents[1] / "passes/pipelines/gpu.lisp").read_text()
+    pipeline.write_text(text.replace("schedule-gpu-contractions)", "schedule-gpu-contractions {:whole-rows 1})"))
+    program.write_text(f"(require nn)\n(weights (w [40 {inner}] {dtype}))\n(entry row [(x [n {inner}])] (linear x w))")
+    w = rng.normal(0.1, 1, (40, inner)).astype(np.float32)
+    write_safetensors(path, [("w", w.shape, "f32")], [w])
+    request = Request(program, "cuda:sm_90a", sizes=[{"n": 1}], entries=("row",), pipeline=pipeline)
+    artifact, _ = compile_request(request, Observer())
+    assert b"dp4a.s32.s32" in artifact.code
+    x, numbers = rng.normal(0, 1, (1, inner)).astype(np.float32), widened(in_blocks_of(w, dtype), dtype)
+    x[:, 32:64] *= 1000  # what others lose by it, were the scale one for all
+    x[:, 96:160] = 0
+    with Session(artifact, EmulatedCuda(), open_checkpoint(path)) as session:  # type: ignore[arg-type]
+        found = session.run("row", x)["row"]
+        error = np.abs(found - x.astype(np.float64) @ numbers.T.astype(np.float64))
+        assert (error <= of_16_bits(x, numbers.astype(np.float64))).all()
+        x[0, inner - 1] = np.nan
+        assert np.isnan(session.run("row", x)["row"]).all()

@@ -152,6 +152,14 @@ class BlockWeights:
             numbers = target.looked_up(form.values, numbers)
         return _as_real(numbers, form.least)
 
+    def signed_bytes(self, words: ir.Value, k: Index, target: Gpu) -> tuple[ir.Value, int]:
+        """(the numbers in such words from k on, a byte with a sign each, as a vector of i32; what all of them are more
+        by than these); they are no floats."""
+        form, numbers = self.format, self.format.numbers(words, k)
+        if form.values:
+            return target.looked_up([value + form.least & 255 for value in form.values], numbers), 0
+        return numbers, 0 if form.signed else form.least
+
     def scale(self, head: ir.Value, k: Index) -> Both:
         """The scale of the k-th number, and what it has less."""
         return self.format.scales.scale(head, k)

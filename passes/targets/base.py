@@ -148,6 +148,9 @@ class Gpu(Target):
     device_scope: ClassVar[str] = ""
     """LLVM's name for all threads of the device, among which atomic accesses are to be ordered."""
 
+    adds_bytes: ClassVar[bool] = False
+    """Whether it has an instruction for four products of bytes."""
+
     register_constraints: ClassVar[tuple[str, str]] = ("r", "r")
     """LLVM's letters for registers of inline assembly: those that lanes have each their own in, and uniform ones."""
 
@@ -262,6 +265,10 @@ class Gpu(Target):
 
     def any_lane(self, condition: ir.Value) -> ir.Value:
         """Emit whether it is true in any lane of the subgroup, all of which ask."""
+        raise NotImplementedError
+
+    def add_bytes(self, a: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
+        """Emit an i32 and the sum of the products of the signed bytes of two, where it `adds_bytes`."""
         raise NotImplementedError
 
     def looked_up(self, table: Sequence[int], words: ir.Value) -> ir.Value:

@@ -42,6 +42,8 @@ class Cuda(Gpu):
         ("chip", "features", "triple", "ftz", "fast", "ptxas-cmd-options", "has-redux")
     )
 
+    adds_bytes: ClassVar[bool] = True
+
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
     async_copies: AsyncCopies | None = ASYNC_COPIES
@@ -79,6 +81,9 @@ class Cuda(Gpu):
     def any_lane(self, condition: ir.Value) -> ir.Value:
         lanes = b.intrinsic("llvm.nvvm.vote.ballot.sync", [b.constant(-1, b.i32()), condition], b.i32())
         return b.less(b.constant(0, b.i32()), lanes)
+
+    def add_bytes(self, a: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
+        return b.instruction("llvm.nvvm.idp4a.s.s", [a, other, total], b.i32())
 
     def _places(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
         """As four bits each."""

@@ -89,6 +89,14 @@ class Operations(ABC):
             c = self.value(operands[3], f"{suffixes[-1][0]}{a.itemsize * 8}")
         self.write(operands[0], a * b + c, lanes)
 
+    def op_dp4a(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """A word and four products of bytes, those of either operand as its type says."""
+        kinds = [np.int8 if kind == "s32" else np.uint8 for kind in suffixes]
+        sides = zip(operands[1:3], kinds, strict=True)
+        a, b = (bytes_of(self.value(o, "u32")).view(kind).astype(np.int64) for o, kind in sides)
+        total = self.value(operands[3], "s32").astype(np.int64) + (a * b).sum(axis=1)
+        self.write(operands[0], total.astype(np.int32), lanes)
+
     def op_fma(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, b, c = (self.value(o, "f32").astype(np.float64) for o in operands[1:])
         self.write(operands[0], (a * b + c).astype(np.float32), lanes)
@@ -198,6 +206,11 @@ class Operations(ABC):
         to, source = suffixes[-2:]
         if to == "bf16x2":
             high, low = (bf16(self.value(o, "f32")).astype(np.uint64) for o in operands[1:])
+            self.write(operands[0], high << np.uint64(16) | low, lanes)
+        elif to == "f16x2":
+            with np.errstate(over="ignore"):
+                halves = [self.value(o, "f32").astype(np.float16).view(np.uint16) for o in operands[1:]]
+            high, low = (half.astype(np.uint64) for half in halves)
             self.write(operands[0], high << np.uint64(16) | low, lanes)
         elif to == source == "bf16":
             bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)

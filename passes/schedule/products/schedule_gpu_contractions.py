@@ -16,7 +16,7 @@ ops, `grid` and `block`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lispgpt.ir import build as b
@@ -31,6 +31,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
 from lispgpt.passes.kernels.views import depends_only_on
+from lispgpt.passes.schedule.products.byte_dots import ByteDots, Digits
 from lispgpt.passes.schedule.products.vector_time import UNPACKING, nbytes, vector_seconds
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
@@ -41,6 +42,9 @@ MOST_CHUNKS = 8
 MOST_THREADS = 512
 """Of a block, whose subgroups share out rows that are longer than that."""
 
+MOST_HELD = 12
+"""Words of a row of weights in blocks that a lane holds, beside those of others and of the rows that follow."""
+
 HALF = 2
 """Bytes of a number for which a lane's vector of weights in blocks is as long as one of 16-bit numbers."""
 
@@ -49,7 +53,9 @@ HALF = 2
 class ScheduleGpuContractions(Pass):
     """rows: the most rows of x that a block takes.  subgroups: of one block.  chunks: vectors of one weight row that a
     lane holds before the row is split.  rows_each: rows of w that a subgroup loads at once.  blocks_per_core: how many
-    blocks share a core where w has so many rows that subgroups loop over them."""
+    blocks share a core where w has so many rows that subgroups loop over them.  whole_rows: multiply one
+    row by blocks as numbers of 16 bits, where the target adds up bytes, if each subgroup has at least so many rows of w
+    (0: never)."""
 
     starts_from = (PLACED,)
     only_faster = True
@@ -58,6 +64,7 @@ class ScheduleGpuContractions(Pass):
     chunks: int = 4
     rows_each: int = 2
     blocks_per_core: int = 3
+    whole_rows: int = 4
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         constant = constant_arguments(module)
@@ -93,16 +100,38 @@ class _RowProduct:
         self.all_rows, self.inner, self.outer = product.rows, product.inner, product.columns
         self.rows = max(n for n in range(1, options.rows + 1) if self.all_rows % n == 0)
         self.blocks = BlockWeights.of(product.right)
+        self.bytes: ByteDots | None = None
+        if options.whole_rows and self.all_rows == 1:
+            self.bytes = ByteDots.of(product.right, Reader(target), target)
+        self._divide(options)
+        if self.bytes is not None and self.outer < options.whole_rows * self.grid * self.groups:
+            self.bytes = None
+            self._divide(options)
+        self.staged = self.left.is_computed()
+        if self.groups == 1 and not self.staging_fits():
+            self.staged = False  # nor is anything of it needed twice
+        self.outputs = outputs_of(kernel)
+        if self.chunks > MOST_CHUNKS or not self.staging_fits():
+            raise Refused("rows of a product are too long for a lane's registers or for shared memory")
+
+    def _divide(self, options: ScheduleGpuContractions) -> None:
+        """Share out the rows of w and k."""
+        target = self.target
         nbytes = HALF if self.blocks is not None else b.item_bytes(self.right.tensor.type)
         self.width = b.largest_width(self.inner, nbytes, target.vector_bytes)
+        chunks = options.chunks
+        if self.bytes is not None:
+            chunks = max(1, MOST_HELD // self.bytes.held)
+            self.width = self.bytes.width
         vectors = -(-self.inner // (target.subgroup * self.width))
         self.split = 1
-        while -(-vectors // self.split) > options.chunks and self.split < options.subgroups:
+        while -(-vectors // self.split) > chunks and self.split < options.subgroups:
             self.split *= 2
         while -(-vectors // self.split) > MOST_CHUNKS and 2 * self.split * target.subgroup <= MOST_THREADS:
             self.split *= 2
         self.chunks = -(-vectors // self.split)
-        self.unroll = min(options.rows_each, self.outer)
+        crowded = self.bytes is not None and self.chunks * self.bytes.held > MOST_HELD
+        self.unroll = 1 if crowded else min(options.rows_each, self.outer)
         self.groups = max(1, min(options.subgroups // self.split, -(-self.outer // self.unroll)))
         self.threads = self.groups * self.split * target.subgroup
         whole_grid = -(-self.outer // (self.groups * self.unroll))
@@ -110,12 +139,6 @@ class _RowProduct:
         self.loops = whole_grid > 2 * most
         self.turns = 2 if self.loops else 1
         self.grid = most if self.loops else whole_grid
-        self.staged = self.left.is_computed()
-        if self.groups == 1 and not self.staging_fits():
-            self.staged = False  # nor is anything of it needed twice
-        self.outputs = outputs_of(kernel)
-        if self.chunks > MOST_CHUNKS or not self.staging_fits():
-            raise Refused("rows of a product are too long for a lane's registers or for shared memory")
 
     def staging_fits(self) -> bool:
         """Whether the block's rows of x, and what subgroups exchange, fit in shared memory."""
@@ -149,6 +172,7 @@ class _RowProduct:
         self._preload(place, constant=False)
         load = self._stage() if self.staged else self._load_input
         self.inputs = [[b.masked(p.live, load(n, p.start)) for p in self.pieces] for n in range(self.rows)]
+        self.digits = [Digits.of(x) for x in self.inputs[0]] if self.bytes is not None else []
         if place is None:
             self._loop(start, weights)
         else:
@@ -169,6 +193,8 @@ class _RowProduct:
 
     def _right(self, column: Index, k: Index) -> list[ir.Value]:
         """A vector as it is loaded: blocks are widened only where they are multiplied, to have loads in flight."""
+        if self.bytes is not None:
+            return replace(self.bytes, reader=self.reader).words(column, k)
         if self.blocks is not None:
             return self.blocks.words(self.reader, column, k, self.width)
         return [self.right.read(self.reader, self.batch, column, k, self.width)]
@@ -223,15 +249,26 @@ class _RowProduct:
 
     def _products(self, weights: list[ir.Value]) -> list[list[ir.Value]]:
         """sums[r][n]: this lane's share, reduced over the subgroup."""
+        if self.bytes is not None:
+            return [[self._reduced(self._byte_dot(self.bytes, weights, r))] for r in range(self.unroll)]
         rows = [self._widened(weights, r) for r in range(self.unroll)]
         return [[self._dot(row, self.inputs[n]) for n in range(self.rows)] for row in rows]
+
+    def _byte_dot(self, weights: ByteDots, loaded: list[ir.Value], r: int) -> ir.Value:
+        """The lane's share of a row's product."""
+        words = [loaded[2 * (r * self.chunks + i) :][:2] for i in range(self.chunks)]
+        pieces = zip(words, self.pieces, self.digits, strict=True)
+        return tree("arith.addf", [weights.product(own, piece.start, digits) for own, piece, digits in pieces])
 
     def _dot(self, row: list[ir.Value], inputs: list[ir.Value]) -> ir.Value:
         total = b.binary("arith.mulf", row[0], inputs[0])
         for w, x in zip(row[1:], inputs[1:], strict=True):
             total = b.fma(w, x, total)
+        return self._reduced(b.horizontal("arith.addf", total))
+
+    def _reduced(self, share: ir.Value) -> ir.Value:
         lanes = self.target.subgroup
-        return subgroup_reduce("arith.addf", b.horizontal("arith.addf", total), lanes, lanes)
+        return subgroup_reduce("arith.addf", share, lanes, lanes)
 
     def _loop(self, start: Index, weights: list[ir.Value]) -> None:
         """Go through w with the next rows' loads ahead of this round's arithmetic.
