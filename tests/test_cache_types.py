@@ -1,4 +1,4 @@
-"""Every model's keys and values in BF16, by `--set cache-type=bf16`: half the memory, and nearly the same logits."""
+"""Every model's keys and values in BF16 or F16, by `--set cache-type=`: half the memory, and nearly the same logits."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def check(name: str, folder: Path) -> None:
     path = FOLDERS[name].write(folder / name)
     tokens = FOLDERS[name].cases[0].prompt[:6]
     exact, whole = steps(path, tokens, "f32")
-    found, half = steps(path, tokens, "bf16")
-    assert half * 2 == whole
-    np.testing.assert_allclose(found, exact, rtol=0, atol=0.06 * np.abs(exact).max(), err_msg=name)
-    assert not np.array_equal(found, exact), f"{name} rounds nothing"
+    for kind, most in (("bf16", 0.06), ("f16", 0.0075)):
+        found, half = steps(path, tokens, kind)
+        assert half * 2 == whole
+        np.testing.assert_allclose(found, exact, rtol=0, atol=most * np.abs(exact).max(), err_msg=f"{name} {kind}")
+        assert not np.array_equal(found, exact), f"{name} rounds nothing to {kind}"
 
 
 @pytest.mark.slow

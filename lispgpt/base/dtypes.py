@@ -106,6 +106,9 @@ FLOATS_OF_8_BITS = ("f8e4m3", "f8e5m2")
 MODEL_DTYPES = ("f32", "bf16", "i32")
 """What weights and states of language models are of."""
 
+CONFIG_DTYPES = (*MODEL_DTYPES, "f16")
+"""What a checkpoint or `--set` may give a program's types as, beside blocks."""
+
 DECLARED_DTYPES = (*MODEL_DTYPES, "f64", "f16", "i64", "i16", "i8", "u8", "i1")
 """What a program's inputs, weights and states may be of."""
 

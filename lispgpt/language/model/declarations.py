@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, DECLARED_DTYPES, MODEL_DTYPES, MOST_DIMENSIONS, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, CONFIG_DTYPES, DECLARED_DTYPES, MOST_DIMENSIONS, find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.attributes import parse_type
 from lispgpt.language.core.environment import MISSING, Environment
@@ -48,12 +48,12 @@ def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, sour
     if isinstance(value, (ir.Type, BlockType)) and isinstance(given, str):
         if given in BLOCK_DTYPES:
             return BlockType(given)
-        if given in MODEL_DTYPES:
+        if given in CONFIG_DTYPES:
             return parse_type(evaluator.builder, given, name)
     if isinstance(value, float) and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if isinstance(value, (ir.Type, BlockType)):
-        known = ", ".join([*MODEL_DTYPES, *BLOCK_DTYPES])
+        known = ", ".join([*CONFIG_DTYPES, *BLOCK_DTYPES])
         evaluator.site.fail(f"{source} gives {name.name} as {given!r}, which is none of {known}", name)
     if isinstance(value, tuple) and isinstance(given, list):
         return tuple(given)
