@@ -127,6 +127,17 @@ def test_rows_of_any_length_are_sorted(tmp_path: Path) -> None:
             np.testing.assert_array_equal(model.run("e", x=x)["rows"], np.sort(x.T, 1))
 
 
+def test_a_loop_goes_back_the_same_way_for_all_sizes(tmp_path: Path) -> None:
+    """Though at 5 rows a product that waits until after the loop keeps less of a round than it would at 7."""
+    (tmp_path / "p.lisp").write_text(
+        "(require nn arrays gradients) (entry e [(x [batch 3] f32) (w [3 3] f32)]"
+        " (let [step (fn [h k] [(tanh (matmul-transposed h w)) nil])"
+        "       [h _] (scan step x 3) [gw] (gradients (sum (sum-along (square h) 0)) [w])] {:gw gw}))"
+    )
+    with new_context():
+        evaluate_request(Request(tmp_path / "p.lisp", up_to={"batch": 7}))
+
+
 MISTAKES = {
     "sorting": ("(entry e [(x [batch 2])] (order-by-network (transpose x [1 0])))", "one (size )?at a time"),
     "joining": ("(entry e [(x [batch 2])] (join [x x] 0))", "depends on what batch is"),

@@ -21,6 +21,7 @@ from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model import index_algebra
 from lispgpt.language.model.gradient_rules import is_filled_with
 from lispgpt.language.model.named_ops import is_contraction
+from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form
 
 MOST_KEPT = 2
@@ -140,7 +141,9 @@ class LaterSums:
         if not is_filled_with(op.operands[2], 0.0) or any(None in dim_positions(m) for m in indexing_maps(op)):
             return None
         fresh = sum(prod(shape_of(v)) for v in dict.fromkeys(pair) if v not in self.known and v not in self._placed)
-        return op if fresh <= MOST_KEPT * prod(shape_of(value)) else None
+        building = self.evaluator.states.of(Model).building
+        any_size = building is not None and building.any_size  # for which it is to be the same
+        return op if any_size or fresh <= MOST_KEPT * prod(shape_of(value)) else None
 
     def _varies(self, value: ir.Value, own: list[ir.Operation]) -> bool:
         """Whether a value is one of a round's own."""

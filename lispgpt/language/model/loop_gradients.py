@@ -22,6 +22,7 @@ from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.gradient_sums import as_type
 from lispgpt.language.model.later_sums import LaterSums, is_sum, made_in
 from lispgpt.language.model.named_ops import is_contraction
+from lispgpt.language.model.table import Model
 from lispgpt.language.model.written_out import Writer, write_out
 from lispgpt.language.reader.forms import Form
 
@@ -56,7 +57,7 @@ class LoopGradients:
         self.counter, *self.carried = block.arguments
         *self.body, self.end = operations(block)
         self.active = active
-        self.products = list(dict.fromkeys(_last_sum(op.results[0]) for op in self.body if _is_long_product(op)))
+        self.products = list(dict.fromkeys(_last_sum(op.results[0]) for op in self.body if self._is_long_product(op)))
         self.varying = self._varying()
         wanted = self._wanted([i for i, gradient in enumerate(gradients) if gradient is not None])
         self.places = [i for i in wanted if i in self.varying]
@@ -72,6 +73,18 @@ class LoopGradients:
         if gradient is None:
             return tensors.filled(self.evaluator, shape_of(self.carried[place]), 0.0, wide, self.form)
         return as_type(self.evaluator, gradient, wide, self.form)
+
+    def _is_long_product(self, op: ir.Operation) -> bool:
+        """Whether an op is a product that takes longer to make again than to read."""
+        if op.name != "linalg.contract" and not (op.name == "linalg.generic" and is_contraction(op)):
+            return False
+        building = self.evaluator.states.of(Model).building
+        if building is not None and building.any_size:
+            return True
+        loops = [dim_positions(map_) for map_ in indexing_maps(op)]
+        pairs = zip(loops, op.operands, strict=True)
+        extents = {d: n for own, value in pairs for d, n in zip(own, shape_of(value), strict=True)}
+        return prod(n for d, n in extents.items() if d not in loops[-1]) >= SHORTEST_PRODUCT
 
     def _varying(self) -> list[int]:
         """Which of what is carried depends on what has gradients."""
@@ -281,17 +294,6 @@ class LoopGradients:
                 number = self.evaluator.builder.emit("arith.index_cast", [value], [kind], {}, self.form)
             value = tensors.generic(self.evaluator, (), lambda _: number, self.form)
         return shapes.insert(self.evaluator, value, room, offsets, sizes, self.form)
-
-
-def _is_long_product(op: ir.Operation) -> bool:
-    """Whether an op is a product that takes longer to make again than to read."""
-    if op.name != "linalg.contract" and not (op.name == "linalg.generic" and is_contraction(op)):
-        return False
-    loops = [dim_positions(map_) for map_ in indexing_maps(op)]
-    extents = {
-        d: n for own, value in zip(loops, op.operands, strict=True) for d, n in zip(own, shape_of(value), strict=True)
-    }
-    return prod(n for d, n in extents.items() if d not in loops[-1]) >= SHORTEST_PRODUCT
 
 
 def _last_sum(product: ir.Value) -> ir.Value:
