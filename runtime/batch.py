@@ -144,7 +144,8 @@ class Batch:
         """Of each step, what the entry gives for all sequences: which tokens it chose, or logits to choose them by."""
         rows = [None if text is None else text.generator.row(self.entry) for text in self.places]
         inputs = step_inputs(self.entry, rows, self.idle)
-        if not (self.chooses and runs_on(self.entry)):
+        others_wait = self._enough_places()  # and have the device behind one step
+        if others_wait or not (self.chooses and runs_on(self.entry)):
             self.session.start(self.entry, inputs)
             named = result_of(self.entry) if self.chooses else next(iter(self.entry.results))
             yield self.session.result(self.entry, named)

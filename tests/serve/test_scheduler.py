@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import deque
@@ -35,6 +36,7 @@ import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.runtime import batch, near_ties
 from lispgpt.runtime.decoding import DRAWN, GROUPS, SHORT_PROMPT, STEERED
+from lispgpt.runtime.intake import Intake
 from lispgpt.runtime.places import Places
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
@@ -254,6 +256,35 @@ def test_a_text_is_told_as_it_is_made_and_ends_when_it_is_cancelled(model: lispg
         assert times[7] - times[0] > 0.02
     finally:
         scheduler.close()
+
+
+def test_a_long_prompt_holds_up_no_other_text(
+    model: lispgpt.Model, ahead: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two chunks of it the others have a step, on devices whose steps go on by themselves, too."""
+    scheduler, found, heard = Scheduler(model, PLACES, 9), list[int](), queue.Queue[Heard]()
+    long = Request([*range(100, 220)], {"max_new_tokens": 2, "greedy": True})
+
+    def hear(*_: object) -> None:
+        if heard.empty() and not found:
+            heard.put(Heard(scheduler, [long]))
+
+    running = Job([1, 2, 3], model.options(greedy=True, max_new_tokens=240, stop=()), hear)
+    chunk = Intake.chunk
+
+    def noted(self: Intake) -> int | None:
+        if running.text is not None and self.text is not running.text:
+            found.append(len(running.text.tokens))
+        return chunk(self)
+
+    monkeypatch.setattr(Intake, "chunk", noted)
+    try:
+        scheduler.submit([running])
+        heard.get(timeout=30).wait()
+        scheduler.cancel(running)
+    finally:
+        scheduler.close()
+    assert len(found) > 3 and len({*found}) == len(found)
 
 
 def test_what_a_device_can_draw_it_draws_whatever_is_beside(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
