@@ -198,3 +198,15 @@ def test_python_gives_the_same_tokens_and_compiles_what_decides(tmp_path: Path) 
         assert any(entry.sizes == {"batch": 1, "positions": 128} for entry in model.session.entries(PREFILL))
         assert tokens(model.generate_batch(given, batch=4, **options)) == tokens(alone)
         assert tokens([*model.generate_batch(given, lookup=3, **options)]) == tokens(alone)
+
+
+def test_leads_are_clear_by_how_rows_are_multiplied() -> None:
+    """By activations of 16 bits, where weights are in blocks, on CPUs and on NVIDIA's GPUs."""
+    leads = {
+        (target, kind): near_ties.clear_lead({"w": {"dtype": kind}}, target)
+        for target in ("cpu", "cuda:sm_90a", "rocm:gfx1151")
+        for kind in ("bf16", "q4_k")
+    }
+    wide = {of for of, lead in leads.items() if lead == near_ties.CLEAR_BLOCKS_BITS}
+    assert wide == {("cpu", "q4_k"), ("cuda:sm_90a", "q4_k")}
+    assert near_ties.CLEAR_BLOCKS_BITS > near_ties.CLEAR_BITS
