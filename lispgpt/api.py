@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import UserError, at_the_call
 from lispgpt.base.folders import own_cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.base.reading import named
@@ -42,6 +42,7 @@ MOST_SIZE = 1 << 16
 """Of a dimension that may have any size up to one."""
 
 
+@at_the_call
 def compile(
     program: str | Path,
     *,
@@ -90,6 +91,7 @@ def compile(
     return artifact
 
 
+@at_the_call
 def load(
     program: str | Path,
     checkpoint: str | Path | Sequence[str | Path] | None = None,
@@ -146,7 +148,7 @@ def load(
     paths = _paths(checkpoint)
     given = find_given(program, paths, adapter, adapters)
     for notice in given.notices(_settings(settings, context)):
-        warnings.warn(notice, stacklevel=2)
+        warnings.warn(notice, stacklevel=3)
     path, folder = given.program, folder_for(cache)
     kept = None if folder is None else Cache(folder)
     source: Request | Artifact

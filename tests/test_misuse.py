@@ -75,3 +75,12 @@ def test_a_name_that_no_file_can_have_is_one_error(name: str, program: Path) -> 
             call()
         assert len(str(caught.value)) < 600 and "Traceback" not in str(caught.value)
     assert not program.with_name("run").exists()
+
+
+def test_a_traceback_shows_the_callers_lines_alone(program: Path) -> None:
+    program.write_text("(require nn")
+    for call in (lispgpt.load, lispgpt.compile):
+        with pytest.raises(UserError, match="never closed") as raised:
+            call(program)
+        files = [Path(str(entry.path)).name for entry in raised.traceback]
+        assert files == ["test_misuse.py", "errors.py"] and raised.value.__cause__ is None

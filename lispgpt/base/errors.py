@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from lispgpt.base.source import Span
@@ -94,3 +95,21 @@ def _excerpt(span: Span) -> list[str]:
     shown = text if len(text) <= 200 else text[max(0, column - 60) : column + 100]
     indent = column - 1 if len(text) <= 200 else column - 1 - max(0, column - 60)
     return [f"  {shown}", "  " + " " * indent + "^" * min(width, max(1, len(shown) - indent))]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def at_the_call(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of the Python interface whose UserErrors have the caller's lines in their traceback, and none of what
+    this package called to find them."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            raise error.with_traceback(None) from None
+
+    return called

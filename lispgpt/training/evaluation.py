@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import UserError, at_the_call
 from lispgpt.base.precisions import EXACT
 from lispgpt.compiler.cache import Cache, folder_for
 from lispgpt.compiler.compiled import declared
@@ -29,6 +29,7 @@ LENGTH = 1024
 """Tokens of a sequence where nobody says it, at most."""
 
 
+@at_the_call
 def evaluate(
     program: str | Path,
     checkpoint: str | Path | None,
@@ -63,7 +64,7 @@ def evaluate(
     if given.artifact is not None or given.checkpoint is None:
         raise UserError("evaluating wants a program and a checkpoint, or a Hugging Face folder")
     for notice in given.notices(settings or {}):
-        warnings.warn(notice, stacklevel=2)
+        warnings.warn(notice, stacklevel=3)
     opened, chip = given.checkpoint, running_target(target)
     request = Request(given.program, chip, settings or {}, given.config, precision=precision)
     found = declared(request)

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import UserError, at_the_call
 from lispgpt.base.precisions import EXACT
 from lispgpt.base.reading import named
 from lispgpt.compiler.cache import folder_for
@@ -25,6 +25,7 @@ from lispgpt.training.lora import Lora
 from lispgpt.training.prepare import Beginning, begin
 
 
+@at_the_call
 def train(
     program: str | Path | None = None,
     *,

@@ -66,7 +66,8 @@ def check_steps(steps: int, boxes: Boxes, inner: int) -> None:
             raise UserError(_apart(start, end))
         end = start + count
     if end < inner:
-        raise UserError(f"{steps} steps bring {end} of the {inner} elements of k")
+        counted = "1 step brings" if steps == 1 else f"{steps} steps bring"
+        raise UserError(f"{counted} {end} of the {inner} elements of k, along which the product sums")
 
 
 def _apart(start: int, end: int) -> str:
