@@ -38,7 +38,7 @@
     (pass schedule-gpu-column-contractions)
     (pass schedule-gpu-flash-attention)
     (pass schedule-gpu-tiled-attention)
-    (pass choose-tiles {:use "attention" :copies "async"})
+    (pass choose-tiles {:use "attention" :copies "bulk"})
     (pass choose-tiles {:use "attention-gradients"})
     (pass lower-tiles)
     (pass schedule-gpu-attention)

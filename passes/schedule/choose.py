@@ -39,6 +39,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder, Launch
 from lispgpt.passes.tile.build_attention import AttentionBuilder
 from lispgpt.passes.tile.build_scores import NO_PRODUCT
+from lispgpt.passes.tile.copies import BULK
 from lispgpt.passes.tile.lower.lower_tiles import withdraw
 
 OTHERS = (
@@ -54,9 +55,9 @@ OF_ATTENTION = (ScheduleGpuFlashAttention(), ScheduleGpuTiledAttention())
 
 @dataclass(frozen=True)
 class Choose(Pass):
-    """use, copies, parts: as of choose-tiles, for the library's schedules.  small_copies: the same for those of few
-    rows of a product, and of attention.  takes: whether schedules are chosen; if not, only what they say is noted, for
-    the report, of kernels that the user's own schedules are asked for first."""
+    """use, copies, parts: as of choose-tiles, for the library's schedules of products.  small_copies: the copies of
+    those of few rows.  takes: whether schedules are chosen; if not, only what they say is noted, for the report, of
+    kernels that the user's own schedules are asked for first."""
 
     only_faster = True
     use: str = "direct skinny matmul attention"
@@ -89,9 +90,10 @@ class Choose(Pass):
         by_name = {schedule.name: schedule for schedule in library.common}
         target = builder.target
         for name in self.use.split() if target.matrix is not None else ():
-            schedule, copies = by_name[name], self.small_copies if name in ("skinny", "attention") else self.copies
+            schedule = by_name[name]
             if schedule.of != builder.of:
                 continue
+            copies = BULK if schedule.of == "attention" else self.small_copies if name == "skinny" else self.copies
             builder = replace(builder, most=copies, launch=Launch())
             why_not = has_left(kernel, name, own=False) or schedule.takes(builder)
             if why_not is not None:

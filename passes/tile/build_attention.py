@@ -16,7 +16,7 @@ from lispgpt.passes.kernels.operand_a import words_of
 from lispgpt.passes.kernels.score_masks import factor_of
 from lispgpt.passes.recognise import score_operands
 from lispgpt.passes.recognise.attention import Attention
-from lispgpt.passes.tile.attention_cost import BY_TILES, BY_WARPGROUPS, Blocks, attention_seconds, products_of_parts
+from lispgpt.passes.tile.attention_cost import BY_LINES, BY_TILES, Blocks, attention_seconds, products_of_parts
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.boxes import Box
 from lispgpt.passes.tile.build_scores import LINES_BESIDE, ScoreBuilder
@@ -108,7 +108,7 @@ class AttentionBuilder(ScoreBuilder):
         return products_of_parts(q, k), products_of_parts(self.weight_parts, v)
 
     def _seconds(self, blocks: Blocks) -> float | None:
-        rates = BY_WARPGROUPS if self.is_wide else BY_TILES
+        rates = BY_LINES if self.is_wide else BY_TILES
         return attention_seconds(self.rows, blocks, self.target, rates)
 
     def seconds_of(self, program: Sequence[ir.Operation]) -> float | None:

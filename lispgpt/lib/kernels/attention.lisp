@@ -10,7 +10,7 @@
              [32 1 32] [16 2 32] [16 2 16] [16 1 32]])
 
 ; Shapes where warpgroups multiply keys and values that lie in lines, as bulk copies bring them: each has 64 rows.
-(def wide-shapes [[128 1 128] [128 1 64] [128 1 32] [64 1 128] [64 1 64] [64 1 32] [64 2 64] [64 2 32] [64 4 32]])
+(def wide-shapes [[128 1 128] [128 1 64] [128 1 32] [64 1 128] [64 1 64] [64 1 32] [64 2 64] [64 2 32]])
 
 (defn words [numbers] (ceil-div (* 16 numbers) (capability subgroup-size)))
 
