@@ -173,7 +173,7 @@
     (if (= (count floats) 0) x (elementwise (fn [v] (select (= v v) v (cast inf (dtype x)))) x))))
 
 ; how long rows may be that are put in order by counting, for each element, those that go ahead of it
-(def longest-counted 256)
+(def longest-counted 64)
 
 ; [rows n], ids [rows n] of i32, all different -> [rows k] of the ids whose elements go first by `ahead`; of equals those
 ; of the lesser ids do
@@ -188,6 +188,20 @@
 (defn first-columns [x k ahead]
   (first-by-count x (tensor [r (dim x 0) c (dim x 1)] (cast c i32)) k ahead))
 
+; [rows m] -> [rows m] of i32: the columns of each row, those of each chunk in order, by turns from its least element and
+; from its greatest
+(def longest-chunk 128)
+(defn chunks-in-turns [x size]
+  (let [[rows m] (shape x) chunks (quot m size)]
+    (if (= size 1)
+      (tensor [r rows c m] (cast c i32))
+      (let [own (first-columns (reshape x [(* rows chunks) size]) size <)]
+        (tensor [r rows c m]
+          (let [chunk (quot c size)
+                place (mod c size)
+                place (select (= (mod chunk 2) 0) place (- size 1 place))]
+            (+ (cast (* chunk size) i32) (at own (+ (* r chunks) chunk) place))))))))
+
 ; [rows n] -> [rows n] of i32: the columns of each row from the least element to the greatest.  Batcher's bitonic
 ; network, "Sorting Networks and Their Applications", 1968
 (defn order-by-network [x]
@@ -195,7 +209,9 @@
         steps (doublings n)
         m (fold * 1 (map (fn [step] 2) steps))
         keys (if (= m n) x (pad x 1 0 (- m n) inf))
-        ids (tensor [r rows c m] (cast c i32))
+        sorted-already (if (> m longest-chunk) longest-chunk 1)
+        ids (chunks-in-turns keys sorted-already)
+        keys (if (= sorted-already 1) keys (tensor [r rows c m] (at keys r (at ids r c))))
         pass (fn [[keys ids] [size distance]]
                (let [partner (fn [c] (- (+ c distance) (* 2 distance (mod (quot c distance) 2))))
                      swaps (tensor [r rows c m]
@@ -209,7 +225,7 @@
                                      (select (= (at swaps r c) 1) (at y r (partner c)) (at y r c))))]
                  [(moved keys) (moved ids)]))
         within-size (fn [size] (map (fn [d] [size d]) (filter (fn [d] (<= d size)) (reverse steps))))
-        stages (fold concat [] (map within-size steps))
+        stages (fold concat [] (map within-size (filter (fn [size] (>= size sorted-already)) steps)))
         [_ sorted] (fold pass [keys ids] stages)]
     (slice sorted [0 0] [rows n])))
 
@@ -217,7 +233,7 @@
 ; first
 (defn argsort [x]
   (let [x (compared x)]
-    (if (<= (dim x 1) longest-counted) (first-columns x (dim x 1) <) (order-by-network x))))
+    (if (<= (dim x 1) longest-chunk) (first-columns x (dim x 1) <) (order-by-network x))))
 
 ; [rows n] -> [rows n], each row from its least element to its greatest
 (defn sort [x]
