@@ -25,7 +25,7 @@ def wrong(made: list[Case], folder: Path, target: str = "cpu", quick: bool = Fal
     rng = seeded.rng()
     artifact = compile_text(vocabulary.program(made), folder, target=compiled_target(target), quick=quick)
     said = []
-    device = EmulatedCuda() if target == INTERPRETER else open_device(target, checked=target == "cpu")
+    device = EmulatedCuda() if target == INTERPRETER else open_device(target)
     with Session(artifact, device, NoWeights()) as session:
         for number, case in enumerate(made):
             given = case.inputs(rng)
