@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import attribute, create_op, ir
+from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.tensor_map import strided
+from lispgpt.passes.kernels.views import buffers_behind
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.boxes import Box, Loads, clear, emit, fill, view_of, wait_for
 from lispgpt.passes.tile.copies import (
@@ -51,6 +54,9 @@ BLOCKS_APART = 32
 
 MOST_AHEAD, AHEAD_REGISTERS = 3, 48
 """Steps' boxes that come through registers beside a ring, and what they may take of a thread's."""
+
+MOST_FACTORS = 2
+"""How many tensors make an operand beside which lanes still have room: a gate times another."""
 
 COPIERS = 128
 """Threads of the role that starts bulk copies: a warpgroup, which gives its registers to those that multiply."""
@@ -129,7 +135,8 @@ class Builder:
         p = self.product
         sides = self._brought(rows, columns)
         each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n, _ in sides)
-        flight = sum(ahead * share * members * n * _row_bytes(x) / p.inner for x, n, _ in sides)
+        ways = [(x, ahead * share * members * n * _row_bytes(x) / p.inner) for x, n, _ in sides]
+        flight = sum(each_way for _, each_way in ways)
         unique = sum(p.batches * extent * _row_bytes(x) for x, _, extent in sides)
         blocks = p.batches * -(-p.rows // rows) * -(-p.columns // columns)
         multiply_adds = rows * columns * p.inner * max(map(self.parts_of, (self.left, self.right)))
@@ -142,7 +149,7 @@ class Builder:
         time = seconds(work, self.target) or 0.0
         numbers = rows * columns * (2 if kind else 1) / self.target.subgroup
         turns = 0.5 if once else (1 + ahead) / ahead  # what is multiplied first makes room for the rest
-        held = turns * flight / (members * self.target.subgroup * WORD)
+        held = turns * sum(n * _tensors(x) for x, n in ways) / (members * self.target.subgroup * WORD)
         room = self.target.lane_registers(members * self.target.subgroup, resident)
         return round(1e9 * time * (SPILLED if held + numbers > room else 1))
 
@@ -516,6 +523,13 @@ class Builder:
             padding = (BLOCKS_APART - box.columns) % SWIZZLE
         parts = self.parts_of(box.operand)
         return SharedTile(min(slots, 2), parts, box.rows, box.columns, padding=padding, blocks=box.blocks)
+
+
+def _tensors(operand: Operand) -> int:
+    """How many tensors as large as it are loaded for it, where it is made of more than two."""
+    size = operand.extent * operand.layout.extent(operand.layout.sums)
+    made_of = [x for x in buffers_behind([operand.tensor]) if prod(shape_of(x)) >= size]
+    return len(made_of) if len(made_of) > MOST_FACTORS else 1
 
 
 def _row_bytes(operand: Operand) -> int:

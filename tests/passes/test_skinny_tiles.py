@@ -3,6 +3,7 @@ are or normed, on the PTX interpreter and on AMD's emulator, against float64."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -294,3 +295,15 @@ def test_tiles_without_room_in_registers_are_slow(tmp_path: Path) -> None:
     artifact, _ = compile_request(replace(request, schedules=[tmp_path / "crowded.lisp"]), Observer())
     (facts,) = artifact.kernels.values()
     assert facts["tiles"] == "crowded", facts
+
+
+def test_operands_of_three_tensors_are_not_loaded_at_once(tmp_path: Path) -> None:
+    """Of 5120 numbers of each, all on their way together, 1868 bytes of each thread were in memory."""
+    program = tmp_path / "products.lisp"
+    given = " ".join(f"({name} [8 5120] f32)" for name in "xyz")
+    program.write_text(f"""(require nn) (weights (w [2560 5120] bf16))
+(entry three [{given}] (linear (* (+ x y) (silu z)) w))""")
+    artifact, _ = compile_request(Request(program, "cuda:sm_90a"), Observer())
+    (facts,) = artifact.kernels.values()
+    loads = re.findall(r"ld\.global(?:\.\w+)*?\.v(\d)\.b32", artifact.code.decode())
+    assert facts["tiles"] == "direct" and 0 < sum(map(int, loads)) < 255
