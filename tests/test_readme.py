@@ -151,11 +151,12 @@ def test_the_commands_of_the_first_lines_run(place: Path, tmp_path: Path) -> Non
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for file in place.glob("small*"):
         shutil.copy(file, tmp_path / file.name.replace("small", "gpt2_124M_bf16"))
+    found = {**os.environ, "PATH": f"{tmp_path / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     for command in ["bash tools/demo", *commands]:
-        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         if command in commands:
-            assert done.stdout.startswith("Once upon a time")
+            assert done.stdout.startswith(re.findall('--prompt "([^"]*)"', command)[0])
         else:
             words = re.findall("[a-z]+", done.stdout.lower())
             assert len(words) > 60 and sum(word in COMMON.split() for word in words) > 0.35 * len(words), done.stdout
