@@ -45,11 +45,12 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.pass_context
 @partial(guarded, ends_itself=True)
 def serve(ctx: click.Context, models: tuple[Path, ...], **options: Any) -> int:
-    """Serve MODELs (folders, GGUF files, ORG/NAME): /v1/chat/completions, /v1/completions, and a page to talk at /.
+    """Serve MODELs (folders, GGUF files, ORG/NAME) by OpenAI's API, and a page to talk at /.
 
-    A text's tokens do not depend on what else is served, or was.  MODEL with each --adapter is a model, too: its
-    requests run in one batch with the others.  Clients are those of OpenAI's API; /metrics is for Prometheus.  Wants:
-    pip install 'lispgpt[serve]'.
+    There are /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, /v1/models, /tokenize, /detokenize,
+    /health and /metrics.  A text's tokens do not depend on what else is served, or was.  MODEL with each --adapter is a
+    model, too: its requests run in one batch with the others.  /metrics is for Prometheus, and counts requests; no line
+    is printed for each.  Wants: pip install 'lispgpt[serve]'.
     """
     try:
         import uvicorn

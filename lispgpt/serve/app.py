@@ -31,9 +31,7 @@ from lispgpt.serve.requests import Asked, BadRequest, Body
 from lispgpt.serve.streams import Streams, TooBusy, failure, priced
 
 LARGEST_BODY = 1 << 23
-NO_MODEL = BadRequest(
-    "there is no such model: GET /v1/models says which there are", "model", status=404, code="model_not_found"
-)
+NO_MODEL = BadRequest("there is no such model: GET /v1/models says which there are", "model", 404, "model_not_found")
 PAGE = Path(__file__).parent / "page"
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'",

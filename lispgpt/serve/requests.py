@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -85,41 +85,32 @@ class Body:
                 raise BadRequest(f"{name} is no field of a request: {near[0]} is", name)
 
     def number(self, name: str, least: float, most: float, whole: bool = False) -> Any:
-        value = self.get(name)
-        if value is None:
-            return None
-        kind = "a whole number" if whole else "a number"
-        right = type(value) is int or (type(value) is float and not whole and math.isfinite(value))
-        if not right or not least <= value <= most:
-            raise BadRequest(f"{name} is {kind} from {least} to {most}", name)
-        return value
+        def right(value: Any) -> bool:
+            number = type(value) is int or (type(value) is float and not whole and math.isfinite(value))
+            return number and least <= value <= most
+
+        return self._of(name, None, right, f"{'a whole number' if whole else 'a number'} from {least} to {most}")
 
     def flag(self, name: str) -> bool:
-        value = self.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise BadRequest(f"{name} is true or false", name)
-        return bool(value)
+        return bool(self._of(name, False, lambda value: isinstance(value, bool), "true or false"))
 
     def text(self, name: str, most: int, default: str = "") -> str:
-        value = self.get(name)
-        if value is None:
-            return default
-        if not is_text(value) or len(value) > most:
-            raise BadRequest(f"{name} is a text of at most {most:,} characters", name)
-        return value
+        said = f"a text of at most {most:,} characters"
+        return str(self._of(name, default, lambda value: is_text(value) and len(value) <= most, said))
 
     def one_of(self, name: str, known: tuple[str, ...]) -> str:
         """One of some words, of which the first is meant where nothing is said."""
-        value = known[0] if self.get(name) is None else self.get(name)
-        if value not in known:
-            raise BadRequest(f"{name} is one of {', '.join(known)}", name)
-        return str(value)
+        return str(self._of(name, known[0], known.__contains__, f"one of {', '.join(known)}"))
 
     def object(self, name: str) -> dict[str, Any]:
+        return dict(self._of(name, {}, lambda value: isinstance(value, dict), "an object"))
+
+    def _of(self, name: str, default: Any, right: Callable[[Any], bool], said: str) -> Any:
+        """A field that is right, or the default where it is not given."""
         value = self.get(name)
-        if value is not None and not isinstance(value, dict):
-            raise BadRequest(f"{name} is an object", name)
-        return value or {}
+        if value is not None and not right(value):
+            raise BadRequest(f"{name} is {said}", name)
+        return default if value is None else value
 
 
 def _no_number(name: str) -> None:
