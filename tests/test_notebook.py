@@ -102,10 +102,14 @@ def test_errors_of_the_api_say_where_in_ones_own_code(shell: InteractiveShell, p
     assert "Traceback" not in said and len(said.splitlines()) < 5
 
 
-def test_what_ends_the_cells_leaves_the_notebook(shell: InteractiveShell) -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_what_ends_the_cells_leaves_the_notebook(shell: InteractiveShell, before: bool) -> None:
+    """In a cell, and where it has ended before the next one."""
     shown(shell, "%lisp (def kept 7)")
     found = shell.magics_manager.registry["LispMagics"].cells
     os.kill(found._process.pid, signal.SIGABRT)
+    if before:
+        found._process.wait()
     assert "ended by signal SIGABRT; what cells had defined is gone" in shown(shell, "%lisp kept").stdout
     assert "`kept` is not defined" in shown(shell, "%lisp kept").stdout
     assert shown(shell, "%lisp (+ 1 2)").stdout == "3\n"

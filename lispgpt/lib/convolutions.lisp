@@ -146,7 +146,7 @@
                  (reshape seen [rows groups taps]) [r g k]))]
     (transpose (reshape made [o kh kw each]) [0 3 1 2])))
 
-; the same of windows at every place, of CPUs, which read what a tap sees where it lies: a product for each tap
+; gradient-of-taps of windows at every place, of CPUs, which read what a tap sees where it lies: a product for each tap
 (defn gradient-of-windows [g x [o each kh kw] [_ [[top bottom] [left right]] [dh dw]]]
   (let [[n oh ow _] (shape g)
         padded (fn [x axis before after] (if (= (+ before after) 0) x (pad x axis before after 0.0)))

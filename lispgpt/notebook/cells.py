@@ -39,10 +39,7 @@ class Cells:
             connection.send((name, text))
             answer = self._answer(process, connection)
         except (EOFError, OSError):
-            code = process.wait()
-            self.close()
-            how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            raise UserError(f"the process of the Lisp cells ended {how}; what cells had defined is gone") from None
+            raise self._ended(process) from None
         lines, error = answer
         for line in lines if error is not None else ():
             self._write(f"{line}\n")
@@ -51,7 +48,9 @@ class Cells:
         return lines
 
     def _running(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        if self._process is None or self._connection is None or self._process.poll() is not None:
+        if self._process is not None and self._process.poll() is not None:
+            raise self._ended(self._process)
+        if self._process is None or self._connection is None:
             self.close()
             self._connection, there = Pipe()
             start = START.format(home=HOME, number=there.fileno())
@@ -65,6 +64,13 @@ class Cells:
             )
             there.close()
         return self._process, self._connection
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> UserError:
+        """What to tell of a process that has ended between cells or in one; the next cell begins another."""
+        code = process.wait()
+        self.close()
+        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return UserError(f"the process of the Lisp cells ended {how}; what cells had defined is gone")
 
     def _answer(
         self, process: subprocess.Popen[bytes], connection: Connection

@@ -59,10 +59,10 @@ def test_several_errors_are_told_and_none_that_only_follows() -> None:
 
 
 def test_an_error_in_the_library_is_shown_at_the_call() -> None:
-    text = "(require nn)\n(entry e [(x [4 2] f32) (w [3 5] f32)] (linear x w))\n"
+    text = "(require nn)\n(entry e [(x [4 2] f32)] (log-sum-exp x))\n"
     (error,) = check(str(EXAMPLES / "unsaved.lisp"), text)["errors"]
-    assert text[error["start"] : error["end"]] == "(linear x w)"
-    assert any(each["file"] == "lib/nn.lisp" for each in error["around"])
+    assert text[error["start"] : error["end"]] == "(log-sum-exp x)"
+    assert any(each["file"] == "lib/attention.lisp" for each in error["around"])
 
 
 def test_any_text_is_answered() -> None:
