@@ -22,7 +22,7 @@ class RowValues:
     go along; where that is the rows, neighbouring ones are read together."""
 
     def __init__(self, sums: AttentionGradients, reader: Reader, along: int) -> None:
-        self.reader, self.along = reader, along
+        self.sums, self.reader, self.along = sums, reader, along
         self.tensors: dict[ir.Value, ir.AffineMap] = {}
         made = {op.results[0] for op in sums.shared()}
         for op in sums.weigh:
@@ -58,6 +58,14 @@ class RowValues:
         """Take the tensors' elements from memory again."""
         for tensor in self.tensors:
             self.reader.bound.pop(tensor, None)
+
+    def weights(self, scores: Sequence[ir.Value], held: Sequence[ir.Value], where: Where) -> list[ir.Value]:
+        """Of each sum, at one place, of the products' scores there and what `read` gave of its row."""
+        with self.reader.scope():
+            self.hold(held)
+            for product, score in zip(self.sums.products, scores, strict=True):
+                self.reader.hold(product.op.results[0], score)
+            return [b.extend(self.reader.read(one.unrounded, [*where[0], where[1]])) for one in self.sums.sums]
 
     def hold(self, values: Sequence[ir.Value]) -> None:
         """Take the tensors' elements from here on to be these."""

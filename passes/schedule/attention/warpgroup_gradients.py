@@ -83,17 +83,9 @@ class GradientWeights:
                     own = [*self.own[row], *(pair[i] for pair in pairs[eight])]
                     live = b.less(b.add(first, i), self.long) if ragged else None
                     numbers = [one[4 * eight + 2 * row + i] for one in scores]
-                    for n, weight in enumerate(self._weights(numbers, own, self.place(kept, column))):
+                    for n, weight in enumerate(self.values.weights(numbers, own, self.place(kept, column))):
                         found[n][row].append(weight if live is None else b.select(live, weight, zero))
         return [value for one in found for row in one for value in row]
-
-    def _weights(self, scores: list[ir.Value], own: list[ir.Value], where: Where) -> list[ir.Value]:
-        """Of each sum, at one place."""
-        with self.reader.scope():
-            self.values.hold(own)
-            for product, score in zip(self.walk.sums.products, scores, strict=True):
-                self.reader.hold(product.op.results[0], score)
-            return [b.extend(self.reader.read(one.unrounded, [*where[0], where[1]])) for one in self.walk.sums.sums]
 
     def store(self, out: Operand, buffer: ir.Value, values: list[ir.Value], inside: list[ir.Value] | None) -> None:
         """A sum's numbers of the lane's rows; inside: whether these are rows at all."""

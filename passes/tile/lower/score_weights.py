@@ -99,7 +99,7 @@ class ScoreWeights:
                 for j, (element, column) in enumerate(zip(piece.elements, self._columns(at, n), strict=True)):
                     given = [b.lane_of(vector, element) for vector in vectors]
                     held = [*self.own[row], *(pair[j] for pair in pairs[n])]
-                    made = self._weights(given, held, self._place(round_, kept[row], column))
+                    made = self.values.weights(given, held, self._place(round_, kept[row], column))
                     for into, weight in zip(elements, made, strict=True):
                         into[element] = weight if whole else self._live(weight, at, n, j)
             for one, of in zip(found, elements, strict=True):
@@ -112,14 +112,6 @@ class ScoreWeights:
             return weight
         column = b.add(at, b.add(self.seat.lanes.result_column, tile * self.seat.unit.columns + neighbour))
         return b.select(b.less(column, self.rows.along), weight, b.constant(0.0, b.f32()))
-
-    def _weights(self, scores: list[ir.Value], held: list[ir.Value], where: Where) -> list[ir.Value]:
-        """Of each sum, at one place."""
-        with self.reader.scope():
-            self.values.hold(held)
-            for product, score in zip(self.rows.sums.products, scores, strict=True):
-                self.reader.hold(product.op.results[0], score)
-            return [b.extend(self.reader.read(one.unrounded, [*where[0], where[1]])) for one in self.rows.sums.sums]
 
 
 def reach(rows: SumRows, reader: Reader, task: Index, first: Index, count: int) -> list[Index]:
