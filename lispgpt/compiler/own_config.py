@@ -21,7 +21,8 @@ def replaced(program: Path, config: Mapping[str, Any], settings: Iterable[str] =
     Expressions are not looked into: what is computed from a number that gives way gives way with it, and the number is
     named.
     """
-    own = {name: value for name, value in _numbers(program, set()) if name not in set(settings)}
+    given = set(settings)
+    own = {name: value for name, value in _numbers(program, set()) if name not in given}
     other = {name: value for name, value in own.items() if type(config.get(name)) in NUMBERS and config[name] != value}
     each = [f"{name} is {config[name]}, by the checkpoint, and not the program's {own[name]}" for name in other]
     return f"{'; '.join(each)} (--set {next(iter(other))}=… is over both)" if each else ""
