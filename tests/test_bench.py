@@ -65,6 +65,7 @@ def test_a_page_says_what_another_needs_to_measure_it_again(tmp_path: Path, call
     facts = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", text, re.MULTILINE))
     assert facts["device"] == found["device"] and facts["target"] == found["target"] == "cpu"
     assert "layers 1" in facts["model"] and "context 64" in facts["model"] and "MLIR of" in facts["lispgpt"]
+    assert call("--version").out.strip().removeprefix("lispgpt, version ") in facts["lispgpt"]
     for measure in found["measures"]:
         row = next(line for line in text.splitlines() if line.startswith(f"| {measure['what']} |"))
         assert f"| {measure['seconds'] * 1e6:.1f} |" in row and f"| {measure['rate']:.1f} |" in row

@@ -24,6 +24,12 @@ def commit(package: Path = PACKAGE) -> str | None:
         return None
 
 
+def with_commit(version: str) -> str:
+    """A version of this package, and the commit where it is known."""
+    found = commit()
+    return f"{version}, commit {found}" if found else version
+
+
 def _git(checkout: Path, *words: str) -> str | None:
     """What git says; None where there is no git, or it will not look there."""
     try:

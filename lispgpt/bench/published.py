@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lispgpt
+from lispgpt.base.commit import with_commit
 from lispgpt.base.host import cores, cpu_name, memory
 from lispgpt.base.machine import MLIR
 from lispgpt.bench.measures import Measure
@@ -63,7 +64,7 @@ def _facts(found: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         "processor": f"{cpu_name()}, {cores()} of its threads",
         "memory of the host": "" if room is None else f"{room / 1e9:.0f} GB",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        "lispgpt": f"{lispgpt.__version__}, MLIR of {_mlir()}",
+        "lispgpt": f"{with_commit(lispgpt.__version__)}, MLIR of {_mlir()}",
         "model": ", ".join(f"{name} {config[name]}" for name in STATED if name in config),
         "precision": found["precision"],
         "rates": found["rates"] or "",

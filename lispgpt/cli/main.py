@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem  # noqa: E402
 from lispgpt import __version__  # noqa: E402
 from lispgpt.base.asked import ending_in_order  # noqa: E402
 from lispgpt.base.bugs import summary, write_report  # noqa: E402
-from lispgpt.base.commit import commit  # noqa: E402
+from lispgpt.base.commit import with_commit  # noqa: E402
 from lispgpt.base.errors import UserError, visible  # noqa: E402
 from lispgpt.base.machine import complaint  # noqa: E402
 from lispgpt.cli.groups import Group  # noqa: E402
@@ -89,8 +89,7 @@ class _Commands(Group):
 def _tell_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     """The version, and the commit where it is known."""
     if asked:
-        found = commit()
-        click.echo(f"lispgpt, version {__version__}{f', commit {found}' if found else ''}")
+        click.echo(f"lispgpt, version {with_commit(__version__)}")
         ctx.exit()
 
 
