@@ -266,7 +266,8 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
 
 def _absorb_operands(groups: list[KernelGroup], owner: dict, looked_at: set[ir.Operation]) -> list[KernelGroup]:
     """Move elementwise ops that one attention alone reads (rotary positions of queries, and of keys that it writes)
-    into it.  looked_at: what each row reads of all positions, and would compute anew."""
+    into it, and with them those that they alone read (what is rounded to the cache's type).  looked_at: what each row
+    reads of all positions, and would compute anew."""
 
     def reader_of(group: KernelGroup) -> KernelGroup | None:
         readers = {owner.get(user) for op in group.ops for r in op.results for user in users(r, op)} - {group}
@@ -274,7 +275,7 @@ def _absorb_operands(groups: list[KernelGroup], owner: dict, looked_at: set[ir.O
         inside = all(is_elementwise(op) and op not in looked_at for op in group.ops)
         return reader if inside and reader is not None and reader.kind == "attention" else None
 
-    return into_readers(groups, owner, reader_of)
+    return into_readers(groups[::-1], owner, reader_of)[::-1]
 
 
 def _bytes_of(group: KernelGroup) -> int:

@@ -12,6 +12,7 @@ from compiled_models import compile_model, open_poisoned, random_weights, shapes
 
 from lispgpt.pipelines.pipeline_file import pipeline_path
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Arrays = dict[str, np.ndarray]
 
 PRELUDE = """
@@ -179,3 +180,15 @@ def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
             found = step(session, tokens, np.zeros_like(tokens))["logits"]
             wanted = reference(exact["table"][tokens.reshape(-1)], exact)
             np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_keys_are_turned_where_they_are_rounded(tmp_path: Path) -> None:
+    """A cache of 16 bits has the kernels of one of 32: what is rounded on its way there is no kernel of its own."""
+    sizes = {"layers": 1, "heads": 2, "kv-heads": 1, "width": 64, "hidden": 64, "vocab": 40, "context": 16}
+    made = [
+        compile_model(EXAMPLES / "llama_tiny.lisp", entries=("decode-greedy",), cache_type=cache, **sizes)
+        for cache in ("f32", "bf16", "f16")
+    ]
+    names = [[launch.kernel for entry in one.plan.entries for launch in entry.launches] for one in made]
+    assert names[0] == names[1] == names[2]
+    assert sum(name.startswith("rows") for name in names[0]) == 4

@@ -33,9 +33,9 @@ def sizes(rng: np.random.Generator, program: str, widest: int) -> dict[str, int 
     vocab, context = int(rng.integers(40, 700)), int(rng.choice([32, 64, 100]))
     kinds = ["bf16", "q8_0", *(["int8"] if width % 128 == 0 else [])]
     found: dict[str, int | str] = {"layers": 1, "heads": heads, "width": width, "vocab": vocab, "context": context}
-    found["weight-type"] = str(rng.choice(kinds))
+    found |= {"weight-type": str(rng.choice(kinds)), "cache-type": str(rng.choice(["f32", "bf16"]))}
     if program == "gpt2.lisp":
-        return found | {"cache-type": str(rng.choice(["f32", "bf16"]))}
+        return found
     groups = [n for n in range(1, heads + 1) if heads % n == 0]
     return found | {"kv-heads": int(rng.choice(groups)), "hidden": 128 * int(rng.integers(1, width // 32))}
 
