@@ -68,12 +68,13 @@ class Hoisted:
 
 @dataclass(frozen=True)
 class HeadNorm:
-    """A kernel that norms the heads' rows in what a layer's first product makes, its argument `source`; attention
-    reads them as its own argument `result`."""
+    """A kernel that norms the heads' rows in what a layer's first product makes, its argument `source`, by weights that
+    are its argument `gamma`; attention reads them as its own argument `result`."""
 
     kernel: ir.Operation
     arguments: dict[int, Series]
     source: int
+    gamma: int
     result: int
 
 

@@ -165,7 +165,7 @@ class _Finder:
         (place,) = places if len(places) == 1 else [()]
         if len(place) != 1:
             raise Refused("a norm between a layer's first product and attention is not of heads")
-        return HeadNorm(kernel, self._series(list(calls)), source, place[0])
+        return HeadNorm(kernel, self._series(list(calls)), source, self._argument(viewed(norm.gamma)), place[0])
 
     def _handed(self, call: ir.Operation) -> int:
         """How many of a call's operands the chain's kernels hand on to each other."""

@@ -11,13 +11,25 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import added, each, if_there, lesser, when, word
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.deferred_norms import load_sums, normed
 from lispgpt.passes.decode_step.hoisted import make_hoisted
 from lispgpt.passes.decode_step.launch import Copied, Launch, finished, moments_of, preload
-from lispgpt.passes.decode_step.layout import ATTENDED, HOISTED, PARTS, RANKS, ROW, SUMS, THREE_ROLES, TWO_ROLES
+from lispgpt.passes.decode_step.layout import (
+    ATTENDED,
+    GAMMAS,
+    HOISTED,
+    PARTS,
+    RANKS,
+    ROW,
+    SUMS,
+    THREE_ROLES,
+    TWO_ROLES,
+)
 from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
 from lispgpt.passes.decode_step.residual import sums_across
 from lispgpt.passes.decode_step.sharing import Sharing
@@ -96,15 +108,35 @@ class Finisher:
         last = word(launch.chain.qkv.rows - 1)
         columns = [lesser(launch.row_of_heads(number), last) for number in numbers]
         places = [[0, column.index()] for column in columns]
+        gammas = [self._gammas(layer, number) for number in layout.gammas]
         for place in places:
             preload(made, place, 1)
         known = [load_sums(launch, launch.chain.qkv, layer, column) for column in columns]
+        if gammas:
+            for turn, loaded in enumerate(gammas):
+                self._leave_gammas(turn, loaded)
+            ptx.arrive_at(GAMMAS, TWO_ROLES)
         sums = self._row_sums(layout.qkv, "qkv_sums", rows, launch.chain.norms[0], known)
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
             four = (number - launch.lane % 4) * 4, launch.of_neighbours([value], 4)
             if_there(there, partial(launch.send, "own", [four], 4))
+
+    def _gammas(self, layer: Number, number: int) -> list[Number]:
+        """A lane's weights of a norm of heads: each 32nd."""
+        launch, depth, norm = self.launch, self.launch.layout.depth, self.launch.chain.head_norms[number]
+        weights = launch.view(norm.arguments[norm.gamma], layer, ir.MemRefType.get([depth], b.f32()))
+        columns = [lesser(launch.lane + first, word(depth - 1)) for first in range(0, depth, 32)]
+        return [Number(b.load(weights, [column.index()], 1)) for column in columns]
+
+    def _leave_gammas(self, place: int, loaded: Sequence[Number]) -> None:
+        launch, depth = self.launch, self.launch.layout.depth
+        for turn, weight in enumerate(loaded):
+            column = launch.lane + 32 * turn
+            to = launch.place("gammas") + 4 * depth * place + column * 4
+            there = None if 32 * turn + 32 <= depth else column < depth
+            if_there(there, partial(ptx.store_words, to, [weight]))
 
     def _hidden(self, layer: Number, made: Sequence[Copied]) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""

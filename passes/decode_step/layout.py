@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import lcm, prod
 
-from lispgpt.ir.structure import shape_of
+from lispgpt.ir.structure import element_type, shape_of
 from lispgpt.passes.decode_step.attention_heads import Heads
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.fixed_point_sums import MOST_PARTS
@@ -36,10 +36,10 @@ SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
 WEIGHT_COPIER, EXCHANGER, FINISHER, CLOCKED_BY = range(SUBGROUPS, SUBGROUPS + 4)
 THREADS = 32 * (SUBGROUPS + 4)
-SUMS, PARTS, ATTENDED, RESIDUAL_STREAM, MULTIPLIERS, HOISTED, TOKEN, ROW, RACES, GATHERED = range(1, 11)
+SUMS, PARTS, ATTENDED, RESIDUAL_STREAM, MULTIPLIERS, HOISTED, TOKEN, ROW, RACES, GATHERED, GAMMAS = range(1, 12)
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
 multiply; what is made ahead of the layers is there; the token to go on with is; the residual stream is; a draw's clocks
-are; its most probable tokens are."""
+are; its most probable tokens are; weights of heads' norms are."""
 PUBLISHED = 64
 """Bytes that a block publishes to all others in a round of a draw, at most."""
 TWO_ROLES, THREE_ROLES = 32 * SUBGROUPS + 32, 32 * SUBGROUPS + 64
@@ -72,7 +72,7 @@ class Layout:
         self.numbers = numbers
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
         self.heads, self.blocks, self.chain, self.sequences = heads, blocks, chain, chain.sequences
-        self.hoisted = self._hoisted_shapes()
+        self.hoisted, self.gammas = self._hoisted_shapes(), self._gammas()
         starts = accumulate((4 * prod(shape) for shape in self.hoisted.values()), initial=0)
         self.hoisted_at = dict(zip([*self.hoisted, None], starts, strict=True))
         self.sums_at: dict[int, NormSums] = {}
@@ -127,6 +127,14 @@ class Layout:
         if any(shape[0] != self.sequences for shape in found.values()):
             raise Refused("what a kernel ahead of the layers makes is not of each sequence")
         return {argument: (1, *shape[1:]) for argument, shape in found.items()}
+
+    def _gammas(self) -> dict[int, int]:
+        """Which norms of heads have their layer's weights in a block's memory, each as the so manieth: whoever reads a
+        head's row would wait for them."""
+        norms = self.chain.head_norms if self.sequences == 1 else ()
+        weights = [one.kernel.regions[0].blocks[0].arguments[one.gamma] for one in norms]
+        near = [n for n, w in enumerate(weights) if shape_of(w) == (self.depth,) and str(element_type(w)) == "f32"]
+        return {number: place for place, number in enumerate(near)}
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
         """A cluster's heads: few enough, and of whole groups or of one.  Returns its rows of the first product, and
@@ -278,6 +286,7 @@ class Layout:
             "parts": self.parts * self.part,
             "attended": 8 * self.attended,
             "ahead": self.hoisted_at[None],
+            "gammas": 4 * self.depth * len(self.gammas),
             "statistics": 8 * SUBGROUPS,
             "moments": 8,
             "digits": 4 * self.width * any(packed),

@@ -21,6 +21,7 @@ from lispgpt.passes.decode_step.kv_cache import release_rows
 from lispgpt.passes.decode_step.launch import Launch, attention_of_layer
 from lispgpt.passes.decode_step.layout import (
     ATTENDED,
+    GAMMAS,
     HOISTED,
     LINE,
     MULTIPLIERS,
@@ -133,6 +134,8 @@ class Multipliers:
             rows = past.load_near() + further
             if chain.hoisted:
                 when(layer == 0, lambda: ptx.wait_at(HOISTED, TWO_ROLES))
+            if layout.gammas:
+                ptx.wait_at(GAMMAS, TWO_ROLES)
             launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
             past.attend(rows)
 

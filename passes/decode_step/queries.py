@@ -14,6 +14,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, viewed
 from lispgpt.ir.threads import each, word
 from lispgpt.passes.decode_step.launch import Copied, Launch, lanes
 from lispgpt.passes.kernels.attention import bind_cache, own_index, read_operand, read_row
@@ -41,11 +42,13 @@ class HeadReader:
         launch, made = self.launch, self.made
         for tensor in made.tensors[launch.chain.rows_argument]:
             made.reader.bind(tensor, partial(self._own_columns, made.reader))
-        for one, norm in zip(self.normed, launch.chain.head_norms, strict=True):
+        for number, (one, norm) in enumerate(zip(self.normed, launch.chain.head_norms, strict=True)):
             for tensor in one.tensors[norm.source]:
                 one.reader.bind(tensor, partial(self._own_columns, one.reader))
+            for tensor in one.tensors[norm.gamma] if number in launch.layout.gammas else ():
+                one.reader.bind(tensor, partial(self._gamma, one.reader, launch.layout.gammas[number]))
             for tensor in made.tensors[norm.result]:
-                made.reader.bind(tensor, partial(self._normed, one))
+                made.reader.bind(tensor, partial(self._normed, number))
         for argument, shape in launch.layout.hoisted.items():
             for tensor in made.tensors[argument]:
                 made.reader.bind(tensor, partial(self._hoisted, launch.layout.hoisted_at[argument], shape))
@@ -64,11 +67,26 @@ class HeadReader:
             number = number * extent + word(i)
         return _loaded(self.launch.place("ahead") + first + number * 4, width, self.made.reader.in_step)
 
-    def _normed(self, made: Copied, index: Sequence[Index], width: int) -> ir.Value:
-        """What a norm makes of a head's row, whose sum a subgroup's lanes find together."""
-        made.reader.team = Team(self.launch.lane.index(), 32, 32, self.launch.subgroup.value)
-        with made.reader.scope():
-            return made.reader.read(made.result, index, width)
+    def _gamma(self, reader: Reader, place: int, index: Sequence[Index], width: int) -> ir.Value:
+        """The weights of a norm of heads that lie in the block's memory."""
+        start = self.launch.place("gammas") + 4 * self.depth * place
+        return _loaded(start + word(index[-1]) * 4, width, reader.in_step)
+
+    def _normed(self, number: int, index: Sequence[Index], width: int) -> ir.Value:
+        """What a norm makes of a head's row, whose sum a subgroup's lanes find together, once for what is read of one
+        head."""
+        one, reader = self.normed[number], self.made.reader
+        one.reader.team = Team(self.launch.lane.index(), 32, 32, self.launch.subgroup.value)
+        factor = defining_op(viewed(one.result)).operands[1]
+
+        def make() -> ir.Value:
+            one.reader.bound.pop(factor, None)
+            with one.reader.scope(), one.reader.stepping():
+                return one.reader.read(factor, index[:-1])
+
+        one.reader.hold(factor, reader.once((factor, "of a head"), make))
+        with one.reader.scope(), one.reader.stepping(reader.in_step):
+            return one.reader.read(one.result, index, width)
 
     def place(self, shared: Number, member: Number | int) -> list[Index]:
         """Indices of attention's leading loops: of a cluster's head of keys, and one of its heads of queries."""

@@ -94,9 +94,9 @@ class Reader:
         """Elements tensor[index], …, tensor[index + (0, …, width - 1)] in the tensor's own element type."""
         if tensor in self.bound:
             return self.bound[tensor](index, width)
-        return self._once((tensor, tuple(index), width), lambda: self._compute(tensor, list(index), width))
+        return self.once((tensor, tuple(index), width), lambda: self._compute(tensor, list(index), width))
 
-    def _once(self, key: Any, make: Callable[[], ir.Value]) -> ir.Value:
+    def once(self, key: Any, make: Callable[[], ir.Value]) -> ir.Value:
         """The value that was made for a key in the scopes that are open, or else a new one."""
         for scope in reversed(self._scopes):
             if key in scope:
@@ -288,7 +288,7 @@ class Reader:
             total = self._combined(source, dimension, row, "arith.addf", zero, self._shifted_exp(top))
             return b.vector_of([top, b.binary("arith.divf", b.constant(1.0, wide), total)])
 
-        return self._once((op.results[0], tuple(row), "statistics"), make)
+        return self.once((op.results[0], tuple(row), "statistics"), make)
 
     def _shifted_exp(self, top: ir.Value) -> Callable[[ir.Value], ir.Value]:
         return lambda v: exp(b.binary("arith.subf", v, b.splat(top, b.width_of(v))), self.target)
