@@ -40,10 +40,14 @@ class DraftModel:
                 made.restart(len(tokens) + count)
                 same = 0
             made.position, made.tokens = same, list(tokens)
-            found = [made.take_all(tokens[same:])]
-            while len(found) < count:
-                made.take(found[-1])
-                found.append(made.decode())
+            found: list[int] = []
+            if len(tokens) - same > 1:
+                found.append(made.take_all(tokens[same:]))
+                made.take(found[0])
+            while len(found) < count:  # where steps follow each other without the host, all of them
+                for token in made.next_tokens(count - len(found)):
+                    made.take(token)
+                    found.append(token)
         return found
 
     def _known(self, tokens: Sequence[int]) -> int:

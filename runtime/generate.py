@@ -154,7 +154,7 @@ class Generator:
         self.take(token)
         yield token
         while token not in ends and count < max_new_tokens:
-            for token in self._next_tokens(max_new_tokens - count):
+            for token in self.next_tokens(max_new_tokens - count):
                 count += 1
                 self.take(token)
                 yield token
@@ -258,7 +258,7 @@ class Generator:
         self.parted = token != report[0] or not ties.lets_go_on
         return checked_token(token, self.vocab), logits
 
-    def _next_tokens(self, wanted: int) -> Iterator[int]:
+    def next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
         room, decoder = min(wanted, self.limit - self.position), self.decoder()
         if room < 2 or self.session.holder is not self:

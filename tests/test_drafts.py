@@ -10,15 +10,22 @@ from typing import Any
 
 import pytest
 import seeded
+from compiled_models import compile_model, random_weights
 from recorded_folders import Folder, folders
 from test_cli import Call, call, made
 
 import lispgpt
+from lispgpt.passes.targets import Cpu
+from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.drafting import DRAFTED, DraftModel
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.session import Session
 
 __all__ = ["call", "made"]
 
 FOLDERS: dict[str, Folder] = {each.name: each for each in folders()}
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 LARGE = FOLDERS["gpt2-untied-f32"]
 CHOICES: list[dict[str, Any]] = [
     {"greedy": True},
@@ -58,6 +65,26 @@ def test_drafts_change_no_token(number: int, models: dict[str, lispgpt.Model]) -
         assert drafts is not None and drafts.checked > 0
         if options == {"greedy": True}:
             assert drafts.share == 1 if name == "itself" else drafts.share < 0.5
+
+
+def test_a_draft_is_one_run_of_steps_where_they_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cpu, "runs_ahead", True)
+    sizes = {"vocab": 90, "context": 40, "layers": 1, "heads": 1, "width": 64, "weight_type": "f32"}
+    artifact = compile_model(EXAMPLES / "gpt2_generate.lisp", **sizes)
+    with Session(artifact, CpuDevice(2), random_weights(artifact)) as session:  # type: ignore[arg-type]
+        prompt, counts = seeded.rng().integers(0, 90, 5).tolist(), list[int]()
+        wanted = list(Generator(session, "logits").generate(prompt, 9))
+
+        def repeat(entry: Entry, result: str, count: int, *more: Any) -> Iterator[Any]:
+            counts.append(count)
+            return Session.repeat(session, entry, result, count, *more)
+
+        monkeypatch.setattr(session, "repeat", repeat)
+        drafts = DraftModel(Generator(session, "logits"), 90)
+        assert drafts(prompt, 4) == wanted[:4]
+        assert drafts([*prompt, *wanted[:2]], 4) == wanted[2:6]
+        assert drafts([*prompt, *wanted[:5]], 4) == wanted[5:]
+        assert counts == [3, 4, 4]
 
 
 def test_drafts_go_on_where_the_context_is_full(models: dict[str, lispgpt.Model]) -> None:

@@ -222,7 +222,7 @@ def test_a_generator_draws_on_the_device(for_a_gpu: Artifact) -> None:
         told = sampler.settings(position=7)
         generator = Generator(session, "logits", sampler)
         generator.position, generator.tokens, session.holder = 7, [4], generator
-        assert list(generator._next_tokens(10)) == [0] * 10
+        assert list(generator.next_tokens(10)) == [0] * 10
         assert device.launched["choose_token"] == device.launched["race_chunks"] == 10
         assert (sampler.drawn, generator.position) == (13, 17)
         (given,) = session.read(session.entry("decode-drawn").inputs["sampling"])
@@ -254,4 +254,4 @@ def test_no_token_from_the_device_is_an_error(for_a_gpu: Artifact, sampler: Weig
         generator = Generator(session, "logits", sampler)
         generator.position, generator.tokens, session.holder = 1, [4], generator
         with pytest.raises(UserError, match="the model's best logit is no finite number"):
-            next(generator._next_tokens(5))
+            next(generator.next_tokens(5))
