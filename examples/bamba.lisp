@@ -5,7 +5,7 @@
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  attention-layers []  expand 2
         groups 1  states 128  taps 4  mamba-heads 128  biased false  mlp-biased false  inner-biased false
         conv-biased true  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 (hugging-face ["bamba"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -3,7 +3,7 @@
 (require nn)
 
 (config vocab 250880  context 2048  layers 24  heads 16  width 1024  epsilon 1e-5  tied-head true  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["bloom"] {:prefix "transformer."
                          :requires {"apply_residual_connection_post_layernorm" false}}

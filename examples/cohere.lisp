@@ -6,7 +6,7 @@
 (config vocab 256000  context 8192  layers 40  heads 64  kv-heads heads  width 8192  hidden 22528  biased false
         head-width (quot width heads)  epsilon 1e-5  tied-head true  logit-scale 0.0625  headed false
         kind ""  window 4096  layer-types []  pattern 4  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config (if (= kind "cohere") 500000.0 10000.0))
 
 (hugging-face ["cohere" "cohere2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

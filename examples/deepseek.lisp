@@ -5,7 +5,8 @@
 (config vocab 129280  context 4096  layers 61  heads 128  kv-heads heads  head-width 64  width 7168
         hidden 2048  dense-hidden 18432  dense-layers (if third 3 0)  experts 256  top 8  shared 1  q-rank 0  rank 512
         groups (if third 8 1)  top-groups (if third 4 1)  method "greedy"  normed third  gain (if third 2.5 1.0)
-        plain 128  turned 64  size 128  epsilon 1e-6  tied-head false  weight-type bf16  cache-type f32)  (rotary-config)
+        plain 128  turned 64  size 128  epsilon 1e-6  tied-head false  weight-type bf16
+        cache-type (usual-cache-type weight-type))  (rotary-config)
 (hugging-face ["deepseek_v2" "deepseek_v3"]
   {:prefix "model."  :usual true  :rotary ["default" "linear" "yarn"]
    :requires {"hidden_act" "silu"  "attention_bias" false  "mlp_bias" false  "rope_interleave" true

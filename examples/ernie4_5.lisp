@@ -8,7 +8,7 @@
         head-width (if (= head-size 0) (quot width heads) head-size)
         epsilon (if (= kind "helium") 1e-8 1e-5)  tied-head (!= kind "helium")
         biased false  mlp-biased biased  activation "silu"  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config (cond (= kind "ernie4_5") 500000.0  (= kind "helium") 100000.0  :else 10000.0))
 
 (hugging-face ["ernie4_5" "helium"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

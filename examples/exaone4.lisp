@@ -5,7 +5,7 @@
 (config vocab 102400  context 131072  layers 30  heads 32  kv-heads heads  width 2048  hidden 4096  kind ""
         head-width (quot width heads)  epsilon 1e-5  tied-head (!= kind "exaone4")  layer-types []
         window (if (= kind "exaone4") 4096 0)  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["exaone4"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

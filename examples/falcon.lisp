@@ -4,7 +4,7 @@
 
 (config vocab 65024  context 2048  layers 32  heads 71  width 4544  hidden (* 4 width)  epsilon 1e-5  tied-head true
         grouped false  kv-heads heads  norms 2  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (def size (quot width heads))

@@ -6,7 +6,7 @@
         states 256  taps 4  mamba-heads 128  normed false  norm-first true  conv-biased true  embedded 1.0  scaled 1.0
         keys 1.0  attention-in 1.0  attention-out 1.0  mamba-in 1.0  mamba-out 1.0  gated-by 1.0  down-by 1.0
         parts [1.0 1.0 1.0 1.0 1.0]
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (hugging-face ["falcon_h1"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
    :requires {"hidden_act" "silu"  "time_step_limit.0" 0.0  "time_step_limit.1" inf  "attention_bias" false

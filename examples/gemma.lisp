@@ -4,7 +4,7 @@
 
 (config vocab 256000  context 8192  layers 18  heads 8  kv-heads heads  width 2048  hidden 16384  head-width 256
         epsilon 1e-6  tied-head true  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["gemma"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

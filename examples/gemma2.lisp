@@ -5,7 +5,7 @@
         epsilon 1e-6  window 4096  layer-types []
         score-scalar (* 1.0 (if (= layers 46) (quot width heads) head-width))  score-cap 50.0  logit-cap 30.0
         tied-head true  weight-type bf16  rope-theta 10000.0
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["gemma2"] {:prefix "model."  :usual true
                           :requires {"hidden_activation" "gelu_pytorch_tanh"  "attention_bias" false

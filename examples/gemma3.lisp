@@ -4,7 +4,7 @@
         epsilon 1e-6  window 4096  every 6  layer-types []  tied-head true  weight-type bf16  logit-cap 0.0
         rope-near 10000.0  rope-type "default"  rope-theta 1000000.0  rope-factor 1.0
         score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width))
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["gemma3_text" "gemma3"]
   {:prefix ["model.language_model." "language_model.model." "language_model." "model."]  :usual true

@@ -6,7 +6,7 @@
 (config vocab 151552  context 131072  layers 40  heads 32  kv-heads heads  width 4096  hidden 13696  biased true
         kind ""  head-size (if (= kind "") 0 128)  head-width (if (= head-size 0) (quot width heads) head-size)
         turned 0.5  epsilon 1.5625e-7  tied-head false  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["glm" "glm4"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -5,7 +5,7 @@
 (config vocab 151552  context 131072  layers 46  heads 96  kv-heads heads  width 4096  hidden 1408  dense-hidden 10944
         dense-layers 1  experts 128  top 8  shared 1  groups 1  top-groups 1  normed true  gain 1.0  biased false
         qk-norms false  turned 0.5  head-width (quot width heads)  epsilon 1e-5  tied-head false  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["glm4_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear"]

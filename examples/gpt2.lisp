@@ -3,7 +3,7 @@
 
 (config vocab 50257  padded-vocab (* 128 (ceil-div vocab 128))  context 1024  layers 12  heads 12  width 768
         hidden (* 4 width)  activation "gelu_new"  by-layer false  epsilon 1e-5  tied-head true  weight-type bf16
-        cache-type f32  dropout-rate 0.0)
+        cache-type (usual-cache-type weight-type)  dropout-rate 0.0)
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [padded-vocab width] weight-type)

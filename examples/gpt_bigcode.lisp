@@ -4,7 +4,7 @@
 
 (config vocab 49152  context 8192  layers 40  heads 48  width 6144  hidden (* 4 width)  epsilon 1e-5  tied-head true
         shared true  activation "gelu_pytorch_tanh"  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["gpt_bigcode"] {:prefix "transformer."  :activation "activation_function"
                                :ignored [".attn.bias" ".attn.masked_bias"]

@@ -4,7 +4,7 @@
 
 (config vocab 50257  context 2048  layers 24  heads 16  width 2048  hidden (* 4 width)  epsilon 1e-5  tied-head true
         window 256  kinds []  activation "gelu_new"  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["gpt_neo"] {:prefix "transformer."  :activation "activation_function"
                            :ignored [".attn.attention.bias" ".attn.attention.masked_bias"]}

@@ -4,7 +4,7 @@
 
 (config vocab 50432  context 2048  layers 6  heads 8  width 512  hidden 2048  epsilon 1e-5  tied-head false
         parallel true  turned 0.25  activation "gelu"  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -5,7 +5,7 @@
 (config vocab 201088  context 131072  layers 36  heads 64  kv-heads 8  width 2880  hidden 2880  head-width 64
         experts 128  top 4  epsilon 1e-5  tied-head false  biased true  window 128  layer-types []  limit 7.0
         slope 1.702  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config 150000.0 "")                      ; of which the kind has to be said
 
 (hugging-face ["gpt_oss"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -5,7 +5,7 @@
 
 (config vocab 50400  context 2048  layers 28  heads 16  width 4096  hidden (* 4 width)  epsilon 1e-5  turned-width 64
         tied-head false  kind "gptj"  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["gptj" "codegen"] {:prefix "transformer."  :ignored [".attn.bias" ".attn.masked_bias" ".attn.causal_mask"]
                                   :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh"]

@@ -6,7 +6,7 @@
         head-width (quot width heads)  epsilon 1e-6  tied-head (= kind "")
         embedded 1.0  scored (if (= kind "granite") 1.0 (rsqrt (* 1.0 head-width)))  added 1.0  divided 1.0
         biased false  mlp-biased false  behind (= kind "hyperclovax")  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["granite" "hyperclovax"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

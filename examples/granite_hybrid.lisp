@@ -5,7 +5,7 @@
         shared 1536  head-width (quot width heads)  epsilon 1e-5  tied-head true  embedded 1.0  scored 1.0
         added 1.0  divided 1.0  by-position ""  layer-types []  expand 2  groups 1  states 128  taps 4  mamba-heads 128
         biased false  conv-biased true  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 (hugging-face ["granitemoehybrid"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

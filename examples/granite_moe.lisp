@@ -5,7 +5,7 @@
 (config vocab 49155  context 131072  layers 24  heads 16  kv-heads heads  width 1024  hidden 512  experts 32  top 8
         head-width (quot width heads)  epsilon 1e-6  tied-head false  shared 0
         embedded 1.0  scored 1.0  added 1.0  divided 1.0  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["granitemoe" "granitemoeshared"]

@@ -4,7 +4,7 @@
 
 (config vocab 120818  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  biased false
         head-width (quot width heads)  epsilon 1e-5  tied-head false  stretch 1.0  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["hunyuan_v1_dense"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

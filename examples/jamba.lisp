@@ -4,7 +4,7 @@
 (config vocab 65536  context 262144  layers 32  heads 32  kv-heads 8  width 4096  hidden 14336  experts 16  top 2
         head-width (quot width heads)  epsilon 1e-6  tied-head false  attends-every 8  attends-from 4  weight-type bf16
         experts-every 2  experts-from 1  expand 2  states 16  taps 4  rank 256  biased false  conv-biased true
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (hugging-face ["jamba"] {:prefix "model."  :usual true  :requires {"hidden_act" "silu"}}
   (config experts "num_experts"  top "num_experts_per_tok"  attends-every "attn_layer_period"
           attends-from "attn_layer_offset"  experts-every "expert_layer_period"  experts-from "expert_layer_offset"

@@ -5,7 +5,7 @@
 (config vocab 65536  context 128000  layers 32  heads 32  kv-heads 8  width 2560  given-hidden 12288  adjusted true
         multiple 256  layer-types []  attention-layers []  taps 3  head-width (quot width heads)
         epsilon 1e-5  tied-head true  rope-theta 1000000.0  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (hugging-face ["lfm2"] {:prefix "model."
                         :requires {"rope_parameters.rope_type" "default"  "rope_scaling" nil  "head_dim" nil
                                    "block_ffn_dim_multiplier" 1.0  "conv_bias" false}}

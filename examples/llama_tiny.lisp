@@ -6,7 +6,7 @@
         head-size (if (or (= kind "internlm3") (= kind "seed_oss")) 128 0)  mlp-biased false  activation "silu"
         head-width (if (= head-size 0) (quot width heads) head-size)  epsilon (if (= kind "internlm3") 1e-5 1e-6)
         biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  weight-type bf16  tied-head false
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["llama" "seed_oss" "internlm3"]

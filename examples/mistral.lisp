@@ -4,7 +4,7 @@
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336
         head-size (if later 128 0)  head-width (if (= head-size 0) (quot width heads) head-size)
         tied-head false  layer-types []  longer 0.0  epsilon (if later 1e-5 1e-6)  weight-type bf16
-        window (cond (= kind "cwm") 8192  later 0  :else 4096)  cache-type f32)
+        window (cond (= kind "cwm") 8192  later 0  :else 4096)  cache-type (usual-cache-type weight-type))
 (rotary-config 10000.0 (if later "" "default"))       ; of those it has to be said
 
 (hugging-face ["mistral" "ministral" "ministral3" "mistral3" "cwm"]

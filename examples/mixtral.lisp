@@ -5,7 +5,7 @@
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  experts 8  top 2
         head-width (quot width heads)  epsilon 1e-5  tied-head false  window 0  kind ""
         weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config (if (= kind "mixtral") 1000000.0 10000.0))
 
 (hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -4,7 +4,7 @@
 
 (config vocab 50368  context 2048  layers 24  heads 16  width 2048  epsilon 1e-5  tied-head true  most 0.0
         weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["mpt"] {:prefix "transformer."
                        :requires {"attn_config.alibi" true  "attn_config.alibi_bias_max" 8  "attn_config.qk_ln" false

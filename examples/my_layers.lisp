@@ -6,7 +6,7 @@
 
 (config vocab 512  context 128  layers 2  heads 4  kv-heads 2  width 64  hidden 172  head-width 16
         epsilon 1e-5  window 32  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (weights
   (wte [vocab width] weight-type)

@@ -5,7 +5,7 @@
 (config vocab 256000  context 4096  layers 32  heads 48  kv-heads heads  width 6144  hidden 24576  kind "nemotron"
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  biased (= kind "jais2")
         mlp-biased (= kind "jais2")  activation "relu2"  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["nemotron" "arcee" "jais2"]

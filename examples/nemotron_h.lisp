@@ -5,7 +5,7 @@
         hidden 21504  head-width 128  epsilon 1e-5  tied-head false  mamba-heads 128  mamba-width 64  groups 8
         states 128  taps 4  conv-biased true  experts 8  top 2  each-hidden 7688  shared 7688  among 1
         top-groups 1  normed true  scale 1.0  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (hugging-face ["nemotron_h"]
   {:prefix ["backbone." "model."]  :ignored ["mtp.*"]  :usual true
    :requires {"mlp_hidden_act" "relu2"  "mamba_hidden_act" "silu"  "attention_bias" false  "mlp_bias" false

@@ -5,7 +5,7 @@
 (config vocab 100352  context 4096  layers 16  heads 16  kv-heads heads  width 2048  hidden 8192
         head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false
         kind "olmo2"  window 4096  layer-types []  rope-near (if (= kind "olmo3") 500000.0 10000.0)  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config rope-near)
 
 (hugging-face ["olmo2" "olmo3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -4,7 +4,7 @@
 
 (config vocab 50304  context 4096  layers 16  heads 16  kv-heads heads  width 2048  hidden 1024  experts 64  top 8
         normed false  head-width (quot width heads)  epsilon 1e-5  tied-head false  most 0.0  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["olmoe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -4,7 +4,7 @@
 
 (config vocab 50272  context 2048  layers 12  heads 12  width 768  hidden 3072  embedded width
         before true  unnormed false  activation "relu"  tied-head true  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 
 (hugging-face ["opt"] {:prefix "model.decoder."
                        :requires {"activation_function" ["relu" "gelu" "gelu_new"]  "enable_bias" true

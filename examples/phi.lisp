@@ -4,7 +4,7 @@
 
 (config vocab 51200  context 2048  layers 32  heads 32  kv-heads heads  width 2560  hidden 10240
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["phi"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

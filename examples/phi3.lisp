@@ -4,7 +4,7 @@
 
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 3072  hidden 8192
         head-width (quot width heads)  turned 1.0  epsilon 1e-5  tied-head false  window context  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["phi3"]

@@ -5,7 +5,7 @@
 (config vocab 151936  context 32768  layers 24  heads 14  kv-heads heads  width 896  hidden 4864
         head-width (quot width heads)  epsilon 1e-6  tied-head false
         windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["qwen2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

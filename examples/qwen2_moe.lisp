@@ -4,7 +4,7 @@
 (config vocab 151936  context 8192  layers 24  heads 16  kv-heads heads  width 2048  hidden 1408  shared 5632
         experts 60  top 4  normed false  head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
         biased true  dense-layers []  sparse-step 1  dense-hidden 5632
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)  (def qkv-rows (* (+ heads (* 2 kv-heads)) head-width))
 (hugging-face ["qwen2_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                              :requires {"hidden_act" "silu"  "use_sliding_window" false}}

@@ -8,7 +8,7 @@
         head-width (if (= head-size 0) (quot width heads) head-size)
         epsilon 1e-6  tied-head false  biased false
         windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["qwen3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -5,7 +5,7 @@
 (config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 768
         experts 128  top 8  kind ""  normed (!= kind "qwen3_moe")  biased false  head-width (quot width heads)
         epsilon 1e-6  tied-head false  dense-layers []  sparse-step 1  dense-hidden hidden  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 (hugging-face ["qwen3_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                              :requires {"hidden_act" "silu"  "use_sliding_window" false}}

@@ -4,7 +4,7 @@
 (config vocab 151936  context 262144  layers 48  heads 16  kv-heads 2  width 2048  hidden 512  shared 512  experts 512
         top 10  normed true  head-width 256  epsilon 1e-6  tied-head false  turned 0.25  layer-types []  every 4
         key-heads 16  key-width 128  value-heads 32  value-width 128  taps 4  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (hugging-face ["qwen3_next"]
   {:prefix "model."  :ignored ["mtp.*"]  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
    :requires {"hidden_act" "silu"  "attention_bias" false  "mlp_only_layers" [[] nil]  "decoder_sparse_step" 1}}

@@ -5,7 +5,7 @@
 (config vocab 128256  context 32768  layers 36  heads 16  kv-heads heads  width 2048  hidden 11008
         head-width (quot width heads)  epsilon 1e-6  tied-head true  turned-layers []  every 4  kind ""
         windowed false  window 0  layer-types []  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config (if (= kind "smollm3") 2000000.0 10000.0))
 
 (hugging-face ["smollm3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

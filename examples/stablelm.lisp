@@ -5,7 +5,7 @@
 (config vocab 100352  context 4096  layers 24  heads 32  kv-heads heads  width 2048  hidden 5632
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.25  biased false  parallel false
         headed false  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["stablelm"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

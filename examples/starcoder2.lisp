@@ -5,7 +5,7 @@
 (config vocab 49152  context 16384  layers 30  heads 24  kv-heads heads  width 3072  hidden 12288
         head-width (quot width heads)  epsilon 1e-5  tied-head true  biased true  window context
         activation "gelu_pytorch_tanh"  weight-type bf16
-        cache-type f32)
+        cache-type (usual-cache-type weight-type))
 (rotary-config)
 
 (hugging-face ["starcoder2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -18,7 +18,7 @@ import seeded
 from lispgpt.base import child, fresh
 from lispgpt.compiler import kernel_code
 from lispgpt.language.reader import reader
-from lispgpt.passes.targets import cpu
+from lispgpt.passes.targets import Gpu, cpu
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -38,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Models that are held to float64 keep keys and values in F32 on GPUs, too, unless a test says otherwise."""
+    Gpu.narrow_caches = False
     seeded.run_seed(getattr(config, "workerinput", {}).get("seed", config.getoption("--seed")))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from lispgpt.checking.difference import ALLOWED_LOGITS, Difference, difference
 from lispgpt.checking.reference import Reference, allowed_beside, why_not
 from lispgpt.checking.walk import FAULTS, Walk, Wrong
 from lispgpt.compiler.cache import Cache
-from lispgpt.compiler.compiled import artifact_of, counterpart_of
+from lispgpt.compiler.compiled import artifact_of, counterpart_of, declared
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime.checkpoints import Checkpoint
@@ -33,6 +34,9 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
+
+CACHE_TYPE = "cache-type"
+"""What programs call the type of their keys and values in `config`."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +128,13 @@ class Checked:
         source = self.artifact if self.artifact is not None and not apart else replace(self.request, apart=apart)
         return Model(source, self.checkpoint, **given)  # type: ignore[arg-type]
 
-    @property
+    @cached_property
     def _on_cpu(self) -> Request:
-        return replace(self.request, target="cpu", pipeline=None, schedules=(), precision="exact", longest=0, batch=1)
+        """With the device's type of keys and values, which may be another than a CPU's own."""
+        config = declared(self.request).config if self.artifact is None else self.artifact.config
+        kept = {name: config[name] for name in (CACHE_TYPE,) if name in config}
+        alone = replace(self.request, target="cpu", pipeline=None, schedules=(), precision="exact", longest=0, batch=1)
+        return replace(alone, overrides={**self.request.overrides, **kept})
 
     def on_cpu(self) -> Model:
         return Model(self._on_cpu, self.checkpoint, cache=self.cache, device="cpu", threads=self.threads)

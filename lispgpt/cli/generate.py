@@ -241,6 +241,8 @@ def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: st
     held = (buffer.as_declared for buffer in artifact.plan.buffers if buffer.kind == "weight")
     weights = sum({buffer.name: buffer.nbytes for buffer in held}.values())
     states, taken = model.session.state_bytes()
+    kind = artifact.config.get("cache-type")
+    kept = f", keys and values in {kind}" if kind else ""
     part = "" if taken == states else f", {taken / 1e6:,.1f} MB of them taken"
     whole = model.session.device.whole
     said = f" (taken at once: {whole})" if whole else ""
@@ -251,5 +253,5 @@ def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: st
         f"{timing['prefill_s'] * 1e3:.0f} ms, first token {timing['first_token_s']:.2f} s after the start; "
         f"decode ({sampling}): {decode}; "
         f"products {artifact.precision}; "
-        f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions{part}{said}",
+        f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions{kept}{part}{said}",
     )

@@ -145,6 +145,11 @@
 
 ; ---- attention over a cache of keys and values: "Attention Is All You Need", Vaswani et al. 2017
 
+; The type that keys and values are kept in where nobody says it, of a model whose weights are of this type: bf16 on GPUs,
+; whose steps of long texts take as long as reading these does, for weights of 16 bits or fewer
+(defn usual-cache-type [weight-type]
+  (if (and (= (capability narrow-caches) 1) (not (= weight-type f32))) bf16 f32))
+
 ; [sequence which …] as a cache has them whose batch is its first dimension, or its second behind keys and values
 (defn in-cache [batch-first sequence which others]
   (concat (if batch-first [sequence which] [which sequence]) others))

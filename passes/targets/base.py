@@ -56,6 +56,9 @@ class Target:
     runs_ahead: ClassVar[bool] = False
     """Whether decode steps follow each other on the device, so that tokens have to be drawn there too."""
 
+    narrow_caches: ClassVar[bool] = False
+    """Whether models keep keys and values in 16 bits unless told otherwise."""
+
     aligned_rows: ClassVar[bool] = False
     """Whether every buffer starts where the widest load may, so that rows which such loads divide are aligned."""
 
@@ -102,7 +105,7 @@ class Target:
 
     def capabilities(self) -> dict[str, int]:
         """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
-        return {"runs-ahead": int(self.runs_ahead)}
+        return {"runs-ahead": int(self.runs_ahead), "narrow-caches": int(self.narrow_caches)}
 
     def describe(self) -> str:
         """Capabilities in one line, for listings."""
@@ -172,6 +175,7 @@ class Gpu(Target):
 
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 512, 1024)
     runs_ahead: ClassVar[bool] = True
+    narrow_caches: ClassVar[bool] = True
     aligned_rows: ClassVar[bool] = True
     maximum: ClassVar[str] = "arith.maxnumf"
 

@@ -1,0 +1,47 @@
+"""What keys and values are kept in where nobody says it: BF16 on GPUs, where weights are of 16 bits or fewer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checked_models import Subject
+from gpu.chips import emulated_cuda_opener
+from test_check import CHIPS, PROGRAM, SIZES
+
+from lispgpt.compiler.compiled import declared
+from lispgpt.compiler.request import Request
+from lispgpt.passes.targets import Gpu
+from lispgpt.runtime.devices import cuda
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gpu, "narrow_caches", True)
+    monkeypatch.setattr(cuda, "open_device", emulated_cuda_opener)
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "kept"),
+    [
+        ("cpu", {}, "f32"),
+        ("cuda:sm_90a", {}, "bf16"),
+        ("rocm:gfx1151", {"weight-type": "int8"}, "bf16"),
+        ("rocm:gfx942", {"weight-type": "f32"}, "f32"),
+        ("cuda:sm_80", {"cache-type": "f16"}, "f16"),
+        ("rocm:gfx1201", {"cache-type": "f32"}, "f32"),
+    ],
+)
+def test_the_type_of_keys_and_values(target: str, settings: dict[str, str], kept: str) -> None:
+    sizes = SIZES | {"width": 128, "heads": 2}
+    assert declared(Request(PROGRAM, target, sizes | settings)).config["cache-type"] == kept
+
+
+@pytest.mark.parametrize("target", [pytest.param("rocm:gfx1151", marks=pytest.mark.slow), "cuda:sm_90a"])
+def test_a_check_compares_like_with_like(target: str, tmp_path: Path) -> None:
+    """The CPU rounds keys and values as the device does, and float64 rounds none."""
+    found = Subject(target, CHIPS[target], PROGRAM, tmp_path, overrides=SIZES)
+    assert {state["dtype"] for state in found.artifact.states.values()} == {"bf16"}
+    right = found.check(found.artifact)
+    assert right.right and right.logits == 4 and right.worst < 3e-4
+    assert right.exact is not None and 3e-4 < right.exact < 3e-2
