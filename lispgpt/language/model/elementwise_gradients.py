@@ -166,9 +166,10 @@ class _Body:
 
     def _only(self, made: Comprehension, value: ir.Value) -> ir.Value:
         """Drop the ops and inputs of a body that its value does not need."""
+        rules = self.evaluator.states.of(GradientRules)
         for op in reversed(operations(made.block)):
             if all(not any(True for _ in r.uses) and r != value for r in op.results):
-                op.erase()
+                rules.erase(op)
         for number in reversed(range(len(made.inputs))):
             argument = made.inputs[number][2]
             if argument != value and not any(True for _ in argument.uses):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, integers, shape_of
+from lispgpt.ir.structure import defining_op, integers, nested_operations, shape_of
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.library import LIBRARY
@@ -42,6 +42,16 @@ class GradientRules:
         for old, new in self.rewritten:
             old.replace_all_uses_with(new)
         self.rewritten.clear()
+
+    def erase(self, op: ir.Operation) -> None:
+        """Erase an op, and what is known of its values: others may come to stand where they stood, and values are told
+        apart by where they stand."""
+        for each in (op, *nested_operations(op)):
+            for value in each.results:
+                self.calls.pop(value, None)
+                self.recomputed.pop(value, None)
+                self.stopped.discard(value)
+        op.erase()
 
 
 def without_rule(evaluator: Evaluator, what: str) -> str:

@@ -155,7 +155,7 @@ class LoopGradients:
             carried = [i for i in range(len(begin)) if found[i] != block.arguments[i + 1] or i < count]
             filled = later.keep(len(self.rounds), number)
             evaluator.builder.emit("scf.yield", [*(found[i] for i in carried), *filled], [], {}, form)
-        _drop_unused(block)
+        _drop_unused(evaluator.states.of(GradientRules), block)
         for i in reversed(range(len(begin))):
             if i not in carried:
                 block.erase_argument(i + 1)
@@ -262,7 +262,7 @@ class LoopGradients:
         for i, room in zip(used, results[len(places) :], strict=True):
             kept[i].replace_all_uses_with(room)
         if inner:
-            _drop_unused(defining_op(results[0]).regions[0].blocks[0])
+            _drop_unused(evaluator.states.of(GradientRules), defining_op(results[0]).regions[0].blocks[0])
         found = dict(zip(places, results, strict=False))
         self.writer.put(self.loop, [found.get(i, old) for i, old in enumerate(self.loop.results)])
 
@@ -309,8 +309,8 @@ def _held(kind: ir.Type) -> ir.Type:
     return ir.IntegerType.get_signless(64) if isinstance(kind, ir.IndexType) else kind
 
 
-def _drop_unused(block: ir.Block) -> None:
+def _drop_unused(rules: GradientRules, block: ir.Block) -> None:
     """Erase the ops that neither what is yielded nor another op needs."""
     for op in reversed(operations(block)[:-1]):
         if not any(True for result in op.results for _ in result.uses):
-            op.erase()
+            rules.erase(op)

@@ -132,7 +132,7 @@ class Writer:
         if op.parent.operation.name == "func.func":
             self.rules.rewritten += replaced.items()
         else:
-            op.erase()
+            self.rules.erase(op)
         return replaced
 
     def rounds_of(self, loop: ir.Operation) -> range:
