@@ -22,9 +22,16 @@
 (defn halvings [n]
   (if (= n 1) [] (cons (/ n 2) (halvings (/ n 2)))))
 
+; what a loop carries
+(defn one-value [start]
+  (if (list? start)
+    (error (str "one value is carried, and this is a list of " (count start) ": `scan` carries several, as in "
+                "(scan (fn [[a b] i] [[a b] nil]) [x y] 10)"))
+    start))
+
 ; (over [i from to step] [x start] next): a loop that carries x.
 (defmacro over [[i from to step] [x start] body]
-  `(let [start ~start]
+  `(let [start (one-value ~start)]
      (scf.for {:result (type start)} (: ~from index) (: ~to index) (: ~step index) start
        (region
          (block [(: ~i index) (: ~x (type start))]

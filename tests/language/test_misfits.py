@@ -16,7 +16,7 @@ PROGRAM = """(require nn scan convolutions arrays)
   (let [x (rows table tokens)]
     %s))
 """
-OF_TENSORS = """(require nn scan convolutions arrays)
+OF_TENSORS = """(require nn scan convolutions arrays kernels)
 (weights (b [48]) (c [6]) (taps [4 2 3 3]))
 (entry f [(x [2 6 4 8] f32) (k3 [2 6 3 8] f32) (k7 [2 6 4 7] f32) (y [12 48] f32) (i [1 8 8 6] f32) (r [6 4 7] f32)
           (a [6 3] f32)]
@@ -42,6 +42,7 @@ WHEN_GENERATING = [
     ("(layer-norm x b w)", "a norm is of [rows width] with weights of [width] here, and [1 48] with [48 4] is given"),
 ]
 WHEN_CALLED = [
+    ("(over [n 0 3 1] [s [x x]] s)", "one value is carried, and this is a list of 2: `scan` carries several, as in"),
     ("(attention-to x k3 k3)", "4 heads of queries cannot share 3 of keys and values alike"),
     ("(attention-to x k7 k7)", "heads of queries are of 8 numbers here, and those of keys of 7"),
     ("(attention-to y y y)", "are each [texts positions heads size] here, and [12 48], [12 48] and [12 48] are given"),
@@ -66,3 +67,9 @@ def test_a_misfit_is_told(program: str, form: str, said: str) -> None:
     message = str(raised.value)
     line = 1 + program[: program.index("%s")].count("\n")
     assert message.startswith(f"t.lisp:{line}:") and f"in `{form.split()[0][1:]}`: " in message and said in message
+
+
+def test_a_list_that_is_too_long_for_its_names_is_told_at_the_call() -> None:
+    with pytest.raises(UserError) as raised:
+        evaluated("(defn second [[a b]] b)\n(def x (second [1 2 3]))", shapes=[(1, 1)])
+    assert str(raised.value).startswith("t.lisp:2:8: error: [a b] names 2 values, and there are 3")

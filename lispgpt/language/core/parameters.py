@@ -45,13 +45,16 @@ def bind(site: Site, name: str, parameters: Parameters, arguments: list[Any], sc
         names = " ".join(show(n) for n in parameters.names) + (f" & {parameters.rest.name}" if parameters.rest else "")
         site.fail(f"`{name}` takes {count} argument{'s' * (count != '1')} [{names}] and got {given}", form)
     for pattern, value in zip(parameters.names, arguments, strict=False):
-        destructure(site, pattern, value, scope)
+        destructure(site, pattern, value, scope, form)
     if parameters.rest is not None:
         scope.define(parameters.rest, tuple(arguments[wanted:]))
 
 
-def destructure(site: Site, pattern: Form, value: Any, scope: Environment) -> None:
-    """Bind a name to a value, or the names of a vector to the members of a list or the results of an op."""
+def destructure(site: Site, pattern: Form, value: Any, scope: Environment, place: Form | None = None) -> None:
+    """Bind a name to a value, or the names of a vector to the members of a list or the results of an op.
+
+    place: the form of an error where there are more or fewer; by default the vector.
+    """
     if isinstance(pattern, Symbol):
         scope.define(pattern, value)
         return
@@ -64,10 +67,10 @@ def destructure(site: Site, pattern: Form, value: Any, scope: Environment) -> No
         has = f"has {len(items)} result{'s' * (len(items) != 1)}" if isinstance(value, OpResults) else describe(value)
         message = f"[{' '.join(show(i) for i in pattern.items)}] names {len(pattern.items)} values"
         if isinstance(value, OpResults):
-            site.fail(f"{message}, and `{value.op_name}` {has}", pattern)
-        site.fail(f"{message}, and there are {len(items)}: {describe(value)}", pattern)
+            site.fail(f"{message}, and `{value.op_name}` {has}", place or pattern)
+        site.fail(f"{message}, and there are {len(items)}: {describe(value)}", place or pattern)
     for item, member in zip(pattern.items, items, strict=True):
-        destructure(site, item, member, scope)
+        destructure(site, item, member, scope, place)
 
 
 def arity(name: str, least: int, most: int | None, count: int) -> str:
