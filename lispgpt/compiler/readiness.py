@@ -11,10 +11,13 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lispgpt.base.fork_server import ForkServer, ServerBusy
 from lispgpt.base.fresh import call_fresh
+
+if TYPE_CHECKING:
+    from lispgpt.language.reader.forms import Form
 
 USUAL = ("core", "nn", "attention", "gradients", "random", "rotary", "texts")
 """The files that most programs require."""
@@ -22,16 +25,17 @@ USUAL = ("core", "nn", "attention", "gradients", "random", "rotary", "texts")
 
 def prepare() -> Iterator[None]:
     """Import what evaluating takes, and read what most programs require; then import what compiling for CPUs takes,
-    read the rest of the library, and make what all machine code for this CPU has in common."""
+    read the rest of the library, make what all machine code for this CPU has in common, and read the bodies of the
+    library's functions, one at a time."""
     importlib.import_module("lispgpt.compiler.evaluation")
     from lispgpt.ir.mlir import without_op_classes
     from lispgpt.language.core.library import LIBRARY
     from lispgpt.language.forms.modules import source_name
-    from lispgpt.language.reader.reader import read_library
+    from lispgpt.language.reader.reader import read_bodies, read_library
 
-    def read(names: Iterable[str]) -> None:
-        for path in (LIBRARY / f"{name}.lisp" for name in names):
-            read_library(source_name(path), path.read_text(encoding="utf-8"))
+    def read(names: Iterable[str]) -> list[Form]:
+        paths = [LIBRARY / f"{name}.lisp" for name in names]
+        return [form for path in paths for form in read_library(source_name(path), path.read_text(encoding="utf-8"))]
 
     without_op_classes()
     read(USUAL)
@@ -44,12 +48,14 @@ def prepare() -> Iterator[None]:
     for call in read_pipeline(pipeline_path("cpu")).calls:
         find_pass(call.name)
     yield
-    read(path.stem for path in sorted(LIBRARY.glob("*.lisp")))
+    rest = sorted({path.stem for path in LIBRARY.glob("*.lisp")} - set(USUAL))
+    read(rest)
     yield
     for cpu in (CHIPS["cpu"][""], CHIPS["cpu"][""].quick()):
         assert isinstance(cpu, Cpu)
         cpu.prepare()
         yield
+    yield from read_bodies(read((*USUAL, *rest)))
 
 
 @dataclass

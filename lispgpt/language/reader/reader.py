@@ -64,6 +64,15 @@ def read_library(name: str, text: str) -> tuple[Form, ...]:
     return tuple(forms)
 
 
+def read_bodies(forms: Iterable[Form]) -> Iterator[None]:
+    """Read what of top-level forms is read when it is first evaluated, one body before each step."""
+    for form in forms:
+        for item in form.items if isinstance(form, List) else ():
+            if isinstance(item, Later):
+                item.read()
+                yield
+
+
 def _function(source: Source, found: re.Match[str], end: int) -> List:
     """The form of a function, with what is behind its parameters to be read later."""
     *_, last = _LAST_BRACKET.finditer(source.text, found.start(), end)
