@@ -182,20 +182,23 @@
               (elementwise (fn [m g b] (+ (* b m) (* (- 1.0 b) g))) m gradient beta2)]))})
 
 ; x [n rows columns], rows up to columns -> about the nearest matrices whose singular values are 1, by five rounds of
-; "Newton-Schulz" with the numbers of Jordan et al. 2024
-(defn orthogonal-rows [x]
+; "Newton-Schulz" with the numbers of Jordan et al. 2024; kind: of what is multiplied, bf16 there
+(defn orthogonal-rows [x kind]
   (let [[n rows columns] (shape x)
         length (sqrt (sum (reshape (square x) [n (* rows columns)])))
         x (tensor [b n r rows c columns] (/ (at x b r c) (+ (at length b) 1e-7)))]
     (fold (fn [x round]
-            (let [a (contract [b r s] x [b r c] x [b s c])
-                  p (+ (* -4.775 a) (* 2.0315 (contract [b r s] a [b r t] a [b t s])))]
-              (+ (* 3.4445 x) (contract [b r c] p [b r s] x [b s c]))))
+            (let [y (cast x kind)
+                  a (contract [b r s] y [b r c] y [b s c])
+                  half (cast a kind)
+                  p (+ (* -4.775 a) (* 2.0315 (contract [b r s] half [b r t] half [b t s])))]
+              (+ (* 3.4445 x) (contract [b r c] (cast p kind) [b r s] y [b s c]))))
           x (range 5))))
 
 ; "Muon: An optimizer for hidden layers", Jordan et al. 2024, for matrices: by the nearest orthogonal matrix of the
-; gradient's mean, times the root of rows / columns where that is above 1.  beta1 is the momentum.
-(def muon
+; gradient's mean, times the root of rows / columns where that is above 1.  beta1 is the momentum.  (muon-of f32) rounds
+; nothing to bf16 and takes longer.
+(defn muon-of [kind]
   {:states [".m"]
    :start (fn [now] (concat (lr-and-decay now) [(get now :beta1 nil)]))
    :next (fn [w [m] gradient [lr decay beta1] decays]
@@ -209,12 +212,13 @@
                  way (elementwise (fn [m g b] (+ (* b m) (* (- 1.0 b) g))) m gradient beta1)
                  x (reshape way [n rows columns])
                  nearest (if (> rows columns)
-                           (transpose (orthogonal-rows (transpose x [0 2 1])) [0 2 1])
-                           (orthogonal-rows x))
+                           (transpose (orthogonal-rows (transpose x [0 2 1]) kind) [0 2 1])
+                           (orthogonal-rows x kind))
                  scale (sqrt (max 1.0 (/ (* 1.0 rows) columns)))]
              [(elementwise (fn [w o lr] (- w (* lr (* scale o))))
                            (decayed w decay decays) (reshape nearest sizes) lr)
               m]))})
+(def muon (muon-of bf16))
 
 ; Zeros in the place of x, whatever it holds: a NaN too.
 (defn forgotten [x] (elementwise (fn [v] (select (= v v) 0.0 0.0)) x))

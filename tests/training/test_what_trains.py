@@ -105,7 +105,7 @@ def check(model: Any, weights: Arrays, given: Arrays, kinds: dict[str, tuple[str
 def test_each_group_of_weights_has_its_optimizer(tmp_path: Path) -> None:
     weights, given = drawn(seeded.rng())
     groups = (
-        ':groups [{:weights (matching "base") :optimizer muon :lr-scale 10.0} {:weights [bias] :optimizer sgd}'
+        ':groups [{:weights (matching "base") :optimizer (muon-of f32) :lr-scale 10.0} {:weights [bias] :optimizer sgd}'
         ' {:weights (matching "lora-b") :optimizer lion}]'
     )
     kinds = {"base-w": ("muon", 10.0), "lora-a": ("adamw", 1.0), "lora-b": ("lion", 1.0), "bias": ("sgd", 1.0)}
@@ -115,6 +115,17 @@ def test_each_group_of_weights_has_its_optimizer(tmp_path: Path) -> None:
         assert [float(found["at"]) for found in said] == [1, 2, 3]
         found = model.run("evaluate", **given, step=7)
         assert float(found["at"]) == 7 and float(found["twice"]) == 2 * float(found["loss"])
+
+
+def test_muon_in_short_numbers_goes_where_muon_goes(tmp_path: Path) -> None:
+    weights, given = drawn(seeded.rng())
+    text = f'{ENTRY}(training fit {{:weights (matching "base") :optimizer muon}})'
+    with opened(tmp_path, text, weights) as model:
+        for step in (1, 2, 3):
+            model.run("train", **given, step=step, **RATES)
+        found = model.session.read("base-w")
+    right = learned(weights, given, {"base-w": ("muon", 1.0)}, 3)[0]["base-w"]
+    assert np.linalg.norm(found - right) < 0.1 * np.linalg.norm(right - weights["base-w"])
 
 
 def test_weights_that_are_not_to_learn_stay(tmp_path: Path) -> None:
