@@ -194,10 +194,10 @@ def _settings(given: Mapping[str, Any] | None, context: int | None) -> dict[str,
 
 
 def _shapes(given: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Sizes of entries' free dimensions, each a whole number from 1 on."""
+    """Sizes of entries' free dimensions, each a whole number from 0 on."""
     listed = isinstance(given, Sequence) and all(isinstance(shape, Mapping) for shape in given)
-    if not listed or any(type(size) is not int or size < 1 for shape in given for size in shape.values()):
-        raise UserError(f'shapes are sizes from 1 on by their names, as [{{"batch": 4}}], not {given!r}')
+    if not listed or any(type(size) is not int or size < 0 for shape in given for size in shape.values()):
+        raise UserError(f'shapes are sizes from 0 on by their names, as [{{"batch": 4}}], not {given!r}')
     return [dict(shape) for shape in given]
 
 

@@ -344,12 +344,12 @@ class Session:
         self.engine.settle()
         self.device.copy_out(next(iter(more.values())), array)
 
-    def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray], size: int = 0) -> None:
+    def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray], size: int | None = None) -> None:
         """size: of the run, where the entry is for any up to one; its own else."""
         self.committed.note_inputs(entry, arrays)
         places = {entry.inputs[name]: array for name, array in arrays.items()}
         if entry.up_to is not None:
-            own = size or entry.sizes[entry.up_to.dimension]
+            own = entry.sizes[entry.up_to.dimension] if size is None else size
             self._sizes[entry.up_to.size] = own
             places[entry.up_to.size] = np.array(own, np.int32)
         if self.engine is not None and any(array.nbytes > INPUT_BYTES for array in arrays.values()):

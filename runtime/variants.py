@@ -15,9 +15,9 @@ from lispgpt.runtime.weights import spelled_inputs
 
 def variant(
     entries: Sequence[Entry], declared: Mapping[str, Buffer], name: str, values: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[Entry, dict[str, np.ndarray], int]:
+) -> tuple[Entry, dict[str, np.ndarray], int | None]:
     """The entry of that name that fits the inputs' shapes, the inputs as they are stored, and the size that they are of
-    where the entry is for any up to one; 0 else.
+    where the entry is for any up to one; None else.
 
     values: the first inputs, in their order; named: others.  declared: what buffers hold.  UserError where no entry
     fits, inputs are missing or too many, or they would have rows read or written that there are not.
@@ -48,7 +48,7 @@ def variant(
 
 def fitting(
     entries: Sequence[Entry], declared: Mapping[str, Buffer], shapes: Mapping[str, Sequence[int]]
-) -> tuple[Entry | None, int]:
+) -> tuple[Entry | None, int | None]:
     """Of entries of one name that which inputs of these shapes fit, and their size where it is for any up to one: the
     smallest such, and one that is compiled for no other size first."""
     growing: list[tuple[int, int, Entry]] = []
@@ -58,13 +58,13 @@ def fitting(
             size = entry.up_to.size_of(shapes, own) if own.keys() == shapes.keys() else None
             growing += [] if size is None else [(entry.sizes[entry.up_to.dimension], number, entry)]
         elif {key: tuple(shape) for key, shape in shapes.items()} == own:
-            return entry, 0
+            return entry, None
     if not growing:
-        return None, 0
+        return None, None
     found = min(growing)[2]
     assert found.up_to is not None
     own = {key: declared[place].shape for key, place in found.inputs.items()}
-    return found, found.up_to.size_of(shapes, own) or 0
+    return found, found.up_to.size_of(shapes, own)
 
 
 def check_inputs(entry: Entry, declared: Mapping[str, Buffer], arrays: Mapping[str, np.ndarray]) -> None:

@@ -24,14 +24,14 @@ MISTAKES = {
         "2:37: error: e has no free dimension `bach`; did you mean `batch`",
     ),
     "a size that is none": (
-        "(entry e [(x [batch 3])] {:shapes [{batch 0}]} (linear x w))",
+        "(entry e [(x [batch 3])] {:shapes [{batch -1}]} (linear x w))",
         {},
-        "2:43: error: a size is a whole number above 0",
+        "2:43: error: a size is a whole number from 0 on",
     ),
     "a size that is too large": (
         "(entry e [(x [batch 3])] {:shapes [{batch 99999999999999}]} (linear x w))",
         {},
-        "2:43: error: a size is a whole number above 0, below 1,099,511,627,776, and",
+        "2:43: error: a size is a whole number from 0 on, below 1,099,511,627,776, and",
     ),
     "an option of no entry": (
         "(entry e [(x [batch 3])] {:shapes [{batch 2}]} (linear x w))",

@@ -26,9 +26,9 @@ def program(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda p: lispgpt.compile(p, shapes=5), "shapes are sizes from 1 on by their names"),
+        (lambda p: lispgpt.compile(p, shapes=5), "shapes are sizes from 0 on by their names"),
         (lambda p: lispgpt.compile(p, shapes=[{"n": -1}]), r"shapes are sizes .*, not \[\{'n': -1\}\]"),
-        (lambda p: lispgpt.load(p, shapes=[{"n": "x"}]), "shapes are sizes from 1 on by their names"),
+        (lambda p: lispgpt.load(p, shapes=[{"n": "x"}]), "shapes are sizes from 0 on by their names"),
         (lambda p: lispgpt.load(p, settings=["a"]), r"settings are values of the program's config .*, not \['a'\]"),
         (lambda p: lispgpt.load(p, target="cpu", threads="2").run("twice", x=[1.0]), "at least one thread, not '?2"),
         (lambda p: lispgpt.load(p, target=5), "a target is a name such as cpu, not 5"),

@@ -92,7 +92,7 @@ def program_options() -> list[Any]:
 def parse_up_to(given: tuple[str, ...]) -> dict[str, int]:
     """What --up-to says."""
     found: dict[str, int] = {}
-    for sizes in parse_shapes(given, "--up-to"):
+    for sizes in parse_shapes(given, "--up-to", 1):
         found |= sizes
     return found
 
@@ -257,12 +257,12 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-def parse_shapes(shapes: tuple[str, ...], option: str = "--shape") -> list[dict[str, int]]:
+def parse_shapes(shapes: tuple[str, ...], option: str = "--shape", least: int = 0) -> list[dict[str, int]]:
     """`batch=4,length=64` options as dicts."""
     found = []
     for shape in shapes:
         parts = [part.partition("=") for part in shape.split(",")]
-        if not all(name.strip() and size.strip().isdigit() and int(size) > 0 for name, _, size in parts):
+        if not all(name.strip() and size.strip().isdigit() and int(size) >= least for name, _, size in parts):
             raise click.UsageError(f"{option} wants NAME=SIZE,NAME=SIZE, such as batch=4,length=64, not {shape!r}")
         found.append({name.strip(): int(size) for name, _, size in parts})
     return found

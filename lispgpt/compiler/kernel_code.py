@@ -15,7 +15,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions, nested_operations, symbol_of
 from lispgpt.passes.base import find_pass
 from lispgpt.passes.pipeline import Pipeline, Runner
-from lispgpt.passes.targets import Target
+from lispgpt.passes.targets import Gpu, Target
 
 MOST_PROCESSES = 16
 SMALLEST_SHARE = 400
@@ -43,6 +43,8 @@ class KernelCode:
 
 def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int | None = None) -> KernelCode:
     """Run the rest of a pipeline and make machine code.  processes: at most; None for as many as there are cores."""
+    if isinstance(target, Gpu) and not kernel_functions(module):
+        return KernelCode(b"")  # nothing that the entries give has elements
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
     shares = kernel_shares(module, min(cores, MOST_PROCESSES))
     if len(shares) < 2:

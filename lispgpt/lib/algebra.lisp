@@ -58,7 +58,7 @@
                  [(tensor [i n j (+ n m)]
                     (select (= i k) (at pivot j) (- (at x i j) (* (at x i k) (at pivot j)))))
                   nil]))
-        [x _] (scan step (join [a b] 1) n)]
+        [x _] (if (= n 0) [b nil] (scan step (join [a b] 1) n))]
     (slice x [0 n] [n m])))
 (defn solve [a b] (eliminated a b))
 (defgradient solve [g x a b]

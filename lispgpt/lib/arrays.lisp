@@ -96,7 +96,7 @@
 
 ; along an axis by so many places towards its end; what leaves it comes back at its start
 (defn roll [x by axis]
-  (let [axis (axis-of x axis) [a n c] (around x axis) y (reshape x [a n c]) on (- n (mod by n))]
+  (let [axis (axis-of x axis) [a n c] (around x axis) y (reshape x [a n c]) on (- n (mod by (max n 1)))]
     (reshape (tensor [i a j n k c] (at y i (mod (+ j on) n) k)) (shape x))))
 
 ; those of x along an axis whose numbers a tensor of one dimension has
@@ -137,7 +137,7 @@
 
 ; 1 2 4 … below n
 (defn doublings [n]
-  (if (= n 1)
+  (if (<= n 1)
     []
     (let [fewer (doublings (ceil-div n 2))]
       (concat fewer [(fold (fn [power _] (* 2 power)) 1 fewer)]))))
@@ -246,8 +246,9 @@
 
 ; [rows n] without NaNs -> [rows k] of i32: the columns of the k greatest elements of each row, the greatest first
 (defn greatest-columns [x k]
-  (let [[rows n] (shape x) size (near-root (ceil-div n k))]
-    (cond (= k 1) (reshape (argmax x) [rows 1])
+  (let [[rows n] (shape x) size (near-root (ceil-div n (max 1 k)))]
+    (cond (= k 0) (full [rows 0] 0 i32)
+          (= k 1) (reshape (argmax x) [rows 1])
           (<= n longest-counted) (first-columns x k >)
           (= size 1) (slice (order-by-network (- x)) [0 0] [rows k])
           :else (greatest-by-chunks x k size))))

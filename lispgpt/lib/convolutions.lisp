@@ -249,7 +249,7 @@
 ; each image's groups of channels by their own mean and variance: "Group Normalization", Wu and He 2018
 (defn group-norm-of-images [x groups weight bias epsilon]
   (let [[n c] [(dim x 0) (last-of (shape x))]
-        between (quot (fold * 1 (shape x)) (* n c))
+        between (fold * 1 (rest (take (- (rank x) 1) (shape x))))
         each (divided "a number of channels of" c groups "groups")
         y (reshape (transpose (reshape x [n between groups each]) [0 2 1 3]) [(* n groups) (* between each)])
         y (- y (mean y 1 true))

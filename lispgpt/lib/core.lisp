@@ -33,7 +33,9 @@
 ; [rows columns] -> the column of each row's largest element, the first of equals, as i32; that of the first NaN where
 ; there is one.
 (defn argmax [x]
-  (first-chosen x (fn [x best] (or (= x best) (!= x x)))))
+  (if (= 0 (dim x -1))
+    (error "rows without elements have no largest one")
+    (first-chosen x (fn [x best] (or (= x best) (!= x x))))))
 
 ; logits [batch columns] -> [batch]; columns from vocab on are padding.  2147483647, which is no token, where one is NaN.
 (defn best-token [logits vocab]

@@ -4,6 +4,7 @@
 (pipeline gpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass convert-elementwise-to-linalg) ; arith and math on tensors, written by name
+    (pass drop-empty)                 ; what has no elements is neither made nor read
     (pass mask-rows)                  ; of entries for any size up to one
     (pass bound-inputs)               ; what inputs may be by which rows are read
     (pass shard-batch {:devices 1})  ; `--devices` sets it

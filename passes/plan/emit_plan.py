@@ -36,6 +36,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.distribute.mask_rows import SIZE
 from lispgpt.passes.kernels.offers import IDENTITY, OFFERS, TUNED, Offer, offers_of
 from lispgpt.passes.kernels.refusal import refusals
+from lispgpt.passes.model.drop_empty import ORDER, UNMADE
 from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.model.make_weights import MAKES
 from lispgpt.passes.model.weight_recipes import MADE
@@ -173,7 +174,9 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
     growing: dict[str, int] = {}
     size = ""
     summed = strings(entry.attributes["summed"]) if "summed" in entry.attributes else []
-    for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
+    given = list(zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True))
+    unmade = [(u.name, u.attr) for u in ir.DictAttr(entry.attributes[UNMADE])] if UNMADE in entry.attributes else []
+    for qualified, type_ in [*given, *unmade]:
         kind, name = qualified.split(":", 1)
         type_ = ir.TypeAttr(type_).value
         shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
@@ -209,8 +212,8 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
             zip(strings(entry.attributes["sizes"]), ir.DenseI64ArrayAttr(entry.attributes["extents"]), strict=True)
         ),
         "inputs": ports["input"],
-        "results": ports["result"],
-        "steps": called.steps(entry, names),
+        "results": _in_order(entry, ports["result"]),
+        "steps": called.steps(entry, names[: len(given)]),
         "repeatable": "repeatable" in entry.attributes,
         **({"grows": growing} if growing else {}),
         **({"bounds": list(map(_bound, entry.attributes["bounds"]))} if "bounds" in entry.attributes else {}),
@@ -219,6 +222,14 @@ def _entry(entry: ir.Operation, called: Called, buffers: dict[str, dict[str, Any
         **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
+
+
+def _in_order(entry: ir.Operation, results: dict[str, str]) -> dict[str, str]:
+    """The places of an entry's results as the program has them, also those that nothing makes."""
+    if ORDER not in entry.attributes:
+        return results
+    names = [qualified.partition(":")[2] for qualified in strings(entry.attributes[ORDER])]
+    return {name: results[name] for name in names if name in results}
 
 
 def _up_to(entry: ir.Operation, size: str) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def _object(module: ir.Module, chip: str, optimisation: int = OPTIMISATION) -> b
             raise UserError(f"threads cannot call kernel {name!r}: run wrap-cpu-kernels behind convert-func-to-llvm")
     if not defined:  # of which there would be no object
         with ir.Location.unknown(module.context):
-            nothing = ir.Module.parse("llvm.func @nothing() { llvm.return }").body.operations[0].clone()
+            nothing = ir.Operation.parse("llvm.func @nothing() { llvm.return }")
         module.body.append(nothing)
         defined = [nothing.operation]
     for function in defined if chip else ():

@@ -150,6 +150,8 @@ class CpuDevice(HostMemory):
 
     def launch(self, executable: _Executable) -> None:
         count = len(executable.launches)
+        if not count:  # of an entry that gives nothing but tensors without elements
+            return
         if self._counters.size < count * 16:
             self._counters = np.zeros(count * 16, np.int64)
         self._pool[LAUNCHES] = executable.launches.ctypes.data

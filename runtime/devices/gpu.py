@@ -212,6 +212,8 @@ class GpuDevice:
         suffix: str = "",
         objects: Sequence[bytes] = (),
     ) -> None:
+        if not kernels:
+            return
         modules = self._load_modules(code, objects)
         self._owned += [("ModuleUnload", module) for module in modules]
         for name, facts in kernels.items():

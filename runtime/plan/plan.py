@@ -179,7 +179,7 @@ class Plan:
                 raise UserError(f"the artifact's plan is damaged: packing of buffer {buffer.name!r}: {problem}")
             buffers[buffer.name] = buffer
         for entry in self.every:
-            if any(size < 1 for size in entry.sizes.values()):
+            if any(size < 0 for size in entry.sizes.values()):
                 raise UserError(f"the artifact's plan is damaged: sizes of entry {entry.name!r}")
             for kind, ports in (("input", entry.inputs), ("result", entry.results)):
                 for name, place in ports.items():

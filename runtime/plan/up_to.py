@@ -38,14 +38,15 @@ class UpTo:
             for d, (given, extent) in enumerate(zip(shapes[name], own, strict=True)):
                 if given > extent if d in counted else given != extent:
                     return None
-        return size if size > 0 else None
+        return size
 
     def filled(self, name: str, array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-        """An input in the entry's own shape: rows that are not there are as the first one."""
+        """An input in the entry's own shape: rows that are not there are as the first one, or zeros."""
         for d, _ in self.inputs.get(name, ()):
             missing = shape[d] - array.shape[d]
             if missing:
-                array = np.concatenate([array, np.repeat(array.take([0], d), missing, d)], d)
+                first = array.take([0], d) if array.shape[d] else np.zeros_like(array, shape=_one(array.shape, d))
+                array = np.concatenate([array, np.repeat(first, missing, d)], d)
         return array
 
     def cut(self, name: str, array: np.ndarray, size: int, most: int) -> np.ndarray:
@@ -68,6 +69,10 @@ def up_to_from_json(data: Mapping[str, Any]) -> UpTo:
     """AttributeError, KeyError, TypeError or ValueError where it is misshapen."""
     inputs, results = ({text(name): _rows(each) for name, each in data[key].items()} for key in ("inputs", "results"))
     return UpTo(text(data["dimension"]), text(data["size"]), inputs, results)
+
+
+def _one(shape: Sequence[int], d: int) -> tuple[int, ...]:
+    return (*shape[:d], 1, *shape[d + 1 :])
 
 
 def _rows(data: Any) -> Rows:

@@ -110,7 +110,7 @@ def _tensor_type(evaluator: Evaluator, form: Form, sizes: Any, dtype: Any) -> An
     """`(tensor-type [n m] f32)`"""
     listed = items_of(sizes)
     extents = (None,) if listed is None else listed
-    known = all(isinstance(n, int) and 0 < n < _MOST_ELEMENTS for n in extents)
+    known = all(isinstance(n, int) and 0 <= n < _MOST_ELEMENTS for n in extents)
     if not known or prod(extents) >= _MOST_ELEMENTS or not isinstance(dtype, (ir.IntegerType, ir.FloatType)):
         message = "`tensor-type` wants sizes known while compiling and a number's type: (tensor-type [n m] f32)"
         evaluator.site.fail(message, form)

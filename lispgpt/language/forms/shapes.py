@@ -114,7 +114,7 @@ def reshape(evaluator: Evaluator, tensor: ir.Value, shape: tuple[int, ...], form
     old = tuple(tensor.type.shape)
     if old == shape:
         return tensor
-    if math.prod(old) != math.prod(shape) or min(shape, default=1) < 1:
+    if math.prod(old) != math.prod(shape) or min(shape, default=1) < 0:
         sizes = "x".join(map(str, shape))
         evaluator.site.fail(
             f"`{show(form)}`: {tensor.type} cannot become {sizes}, which counts {math.prod(shape)}", form
@@ -152,6 +152,8 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
     """Runs of dimensions of both shapes that count the same elements, as short as they come."""
     if not old or not new:
         return []
+    if 0 in old:  # whose elements any dimensions count together
+        return [(list(range(len(old))), list(range(len(new))))]
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(old) and j < len(new):
@@ -188,6 +190,11 @@ def extract(
     if shape == list(tensor.type.shape):
         return tensor
     kind = tensor_type(evaluator, shape, tensor.type.element_type, form)
+    if 0 in tensor.type.shape:  # in which no offset is a place
+        return reshape(evaluator, tensor, tuple(shape), form)
+    if 0 in shape:
+        attributes["static_offsets"] = ir.DenseI64ArrayAttr.get([0] * len(offsets))
+        attributes["operandSegmentSizes"], dynamic = ir.DenseI32ArrayAttr.get([1, 0, 0, 0]), []
     return evaluator.builder.emit("tensor.extract_slice", [tensor, *dynamic], [kind], attributes, form)
 
 
@@ -213,6 +220,8 @@ def insert(
         evaluator.site.fail(f"a part of shape {wanted} is replaced, and {part.type} is given", form)
     if part.type.element_type != whole.type.element_type:
         evaluator.site.fail(f"{part.type} does not go into {whole.type}; `cast` it first", form)
+    if 0 in part.type.shape:
+        return whole
     return evaluator.builder.emit("tensor.insert_slice", [part, whole, *dynamic], [whole.type], attributes, form)
 
 
@@ -233,7 +242,7 @@ def _window(
     static, dynamic = [], []
     for offset, size, end in zip(offsets, sizes, shape, strict=True):
         length = 1 if size is None else size
-        if not isinstance(length, int) or not 0 < length <= end:
+        if not isinstance(length, int) or not 0 <= length <= end:
             evaluator.site.fail(f"{describe(size)} is not a size within {kind}", form)
         if isinstance(offset, int):
             if not 0 <= offset <= end - length:

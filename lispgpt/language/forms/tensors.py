@@ -242,14 +242,14 @@ def dimension(evaluator: Evaluator, form: Form, environment: Environment) -> int
     value = evaluator.single(form, environment)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < LARGEST:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST:
         return value
     most = f", below {LARGEST:,}" if isinstance(value, int) and value >= LARGEST else ""
     names = _names_in(form)
     given = [f"{n.name} is {v}" for n in names if isinstance(v := environment.lookup(n), (int, float))]
     values = f" ({', '.join(given)})" if given and isinstance(form, List) else ""
     evaluator.site.fail(
-        f"a size is a whole number above 0{most}, and `{show(form)}` is {not_whole(value, form)}{values}", form
+        f"a size is a whole number from 0 on{most}, and `{show(form)}` is {not_whole(value, form)}{values}", form
     )
 
 

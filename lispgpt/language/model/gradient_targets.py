@@ -40,7 +40,7 @@ def targets_of(evaluator: Evaluator, targets: Any, loss: ir.Value, form: Form) -
     found = [Target(value, viewed(value, WINDOWS)) for value in values]
     sources = sources_of(loss)
     for number, (target, made) in enumerate(zip(given, found, strict=True)):
-        if made.whole not in sources and not isinstance(target, WeightReference):
+        if made.whole not in sources and not isinstance(target, WeightReference) and 0 not in shape_of(made.whole):
             place = _place_of(form, number, len(given))
             what = f"`{show(place)}`" if place is not form else f"value {number + 1} of those to differentiate by"
             evaluator.site.fail(f"the loss is not computed from {what}", place)

@@ -100,12 +100,18 @@ class _Backward:
                 self._through_loop(op)
                 continue
             for result in op.results:
-                if result in self.sums and result in self.active:
+                if result in self.sums and result in self.active and self._goes_on(op, result):
                     self._through(op, result)
+
+    def _goes_on(self, op: ir.Operation, result: ir.Value) -> bool:
+        """Whether a gradient of elements goes on to others: one of none does not, and neither does one to none."""
+        sources = [v for v in (*op.operands, *captured_values(op)) if v in self.active]
+        return prod(shape_of(result)) > 0 and any(prod(shape_of(source)) for source in sources)
 
     def _through_loop(self, loop: ir.Operation) -> None:
         """Add to the gradients of what a loop started from and what its body takes from outside."""
-        given = [r if r in self.sums and r in self.active else None for r in loop.results]
+        there = (r in self.sums and r in self.active and prod(shape_of(r)) for r in loop.results)
+        given = [r if is_there else None for r, is_there in zip(loop.results, there, strict=True)]
         if any(result is not None for result in given):
             gradients = [None if r is None else self.gradient_of(r) for r in given]
             made = LoopGradients(self.evaluator, loop, gradients, self.active, self.form)

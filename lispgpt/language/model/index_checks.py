@@ -25,5 +25,6 @@ def check_indices(evaluator: Evaluator, function: ir.Operation, form: Form) -> N
                 whole = op.operands[1 if op.name == "tensor.insert_slice" else 0]
                 spans = evaluator.site.spans_of(op.location)
                 where = f"its last element is {last}" if op.name == "tensor.extract" else f"the last start is {last}"
+                where = where if last >= 0 else "it has no elements"
                 message = f"this reaches index {found} of {whole.type}, and {where}"
                 raise evaluator.site.error(message, spans[0] if spans else form)

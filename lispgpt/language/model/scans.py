@@ -193,8 +193,7 @@ class _Scan:
         held = states[len(states) - len(carried) :]
         states, made = states[: len(self.starts)], states[len(self.starts) : len(states) - len(carried)]
         place = self._place(number)
-        rows = [shapes.extract(evaluator, x, (place, *[0] * (len(shape_of(x)) - 1)), (None, *shape_of(x)[1:]), form)
-                for x in self.read]  # fmt: skip
+        rows = [self._row(x, place) for x in self.read]
         state = self.state.of(states)
         goes = self._goes(number, made[0], state) if made else None
         result = items_of(
@@ -216,6 +215,13 @@ class _Scan:
         new = [self._chosen(goes, *pair) for pair in pairs]
         zeros = [tensors.filled(evaluator, shape_of(y), 0, y.type.element_type, form) for y in kept]
         return new, [self._chosen(goes, y, zero) for y, zero in zip(kept, zeros, strict=True)]
+
+    def _row(self, x: ir.Value, place: ir.Value) -> ir.Value:
+        """What a step reads of a tensor."""
+        rest = shape_of(x)[1:]
+        if not self.steps:
+            return tensors.empty(self.evaluator, rest, x.type.element_type, self.form)
+        return shapes.extract(self.evaluator, x, (place, *[0] * len(rest)), (None, *rest), self.form)
 
     def _place(self, number: ir.Value) -> ir.Value:
         """Which of the rows of xs a step reads."""
@@ -287,11 +293,15 @@ class _Scan:
         return shapes.tensor_type(self.evaluator, (self.steps, *shape_of(y)), y.type.element_type, self.form)
 
     def _put(self, y: ir.Value, room: ir.Value, number: ir.Value) -> ir.Value:
+        if not self.steps:
+            return room
         offsets, sizes = (self._place(number), *[0] * len(shape_of(y))), (None, *shape_of(y))
         return shapes.insert(self.evaluator, y, room, offsets, sizes, self.form)
 
     def _loop(self, block: ir.Block, starts: list[ir.Value]) -> list[ir.Value]:
-        """A loop with this body; of chunks, a loop over loops."""
+        """A loop with this body; of chunks, a loop over loops; of no steps, what it would start from."""
+        if not self.steps:
+            return starts
         if self.chunk is None or self.chunk == self.steps:
             return list(self._for(self.steps, starts, block).results)
         builder, form, place = self.evaluator.builder, self.form, self.evaluator.site.location(self.form)

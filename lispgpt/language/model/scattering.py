@@ -48,6 +48,8 @@ class Scatter:
     def _added(self, base: ir.Value, rows: ir.Value, where: ir.Value, count: int) -> ir.Value:
         """A loop over the rows that carries the tensor which they are added to."""
         evaluator, form = self.evaluator, self.form
+        if not prod(shape_of(rows)):
+            return base
         emit, index = evaluator.builder.emit, evaluator.builder.index
         low, high, step = (evaluator.builder.constant(n, index, form) for n in (0, count, 1))
         loop = emit("scf.for", [low, high, step, base], [base.type], {}, form, 1)
