@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 import seeded
-from unusual_programs import HEADER, PROGRAMS
+from textbook_programs import PROGRAMS as TEXTBOOK
+from unusual_programs import HEADER
+from unusual_programs import PROGRAMS as UNUSUAL
 
 import lispgpt
+
+PROGRAMS = UNUSUAL | TEXTBOOK
 
 
 def check(name: str, folder: Path, target: str, quick: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
-HEADER = """(require nn arrays gradients kernels algebra transforms training)
+HEADER = """(require nn arrays gradients kernels algebra transforms training convolutions)
 (defn total [x] (sum (reshape x [(fold * 1 (shape x))])))
 """
 

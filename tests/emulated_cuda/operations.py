@@ -98,12 +98,13 @@ class Operations(ABC):
         self.write(operands[0], total.astype(np.int32), lanes)
 
     def op_fma(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        a, b, c = (self.value(o, "f32").astype(np.float64) for o in operands[1:])
-        self.write(operands[0], (a * b + c).astype(np.float32), lanes)
+        kind = suffixes[-1]
+        a, b, c = (self.value(o, kind).astype(np.float64) for o in operands[1:])  # an f64's product is rounded, too
+        self.write(operands[0], (a * b + c).astype(_integer(kind)), lanes)
 
     def op_div(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, b = (self.value(o, suffixes[-1]) for o in operands[1:])
-        if suffixes[-1] == "f32":
+        if suffixes[-1] in ("f32", "f64"):
             self.write(operands[0], a / b, lanes)
             return
         wide = a.astype(np.float64) / np.where(b == 0, 1, b) if a.itemsize < 8 else None
@@ -217,10 +218,17 @@ class Operations(ABC):
             self.write(operands[0], bf16(ROUNDINGS[suffixes[0]](bits.view(np.float32))), lanes)
         elif to == "bf16":
             self.write(operands[0], bf16(self.value(operands[1], source).astype(np.float32)), lanes)
+        elif to == "f64":
+            number = self._real(operands[1], source) if source[0] in "bf" else self.value(operands[1], source)
+            number = ROUNDINGS[suffixes[0]](number) if source == to else number
+            self.write(operands[0], number.astype(np.float64), lanes)
+        elif to == "f32" and source == "f64":
+            with np.errstate(over="ignore"):
+                self.write(operands[0], self.value(operands[1], source).astype(np.float32), lanes)
         elif to == "f16":
             with np.errstate(over="ignore"):
                 self.write(operands[0], self.value(operands[1], "f32").astype(np.float16).view(np.uint16), lanes)
-        elif source in ("bf16", "f16", "f32"):
+        elif source in ("bf16", "f16", "f32", "f64"):
             number = self._real(operands[1], source)
             if to == "f32":
                 self.write(operands[0], ROUNDINGS[suffixes[0]](number) if source == to else number, lanes)
@@ -281,8 +289,8 @@ def compared(relation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _integer(kind: str) -> type:
-    if kind == "f32":
-        return np.float32
+    if kind in ("f32", "f64"):
+        return np.float32 if kind == "f32" else np.float64
     return (SIGNED if kind[0] == "s" else UNSIGNED)[int(kind[1:])]
 
 

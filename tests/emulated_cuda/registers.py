@@ -1,4 +1,4 @@
-"""What registers hold: bits, of integers, of f32, or of two bf16."""
+"""What registers hold: bits, of integers, of f32, of f64, or of two bf16."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def halves(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @lru_cache(256)
 def same(operand: str, width: int) -> np.ndarray:
     """The bits of an operand that is a number, or that no instruction has written, for so many threads."""
-    if operand.startswith("0f"):
+    if operand.startswith(("0f", "0d")):
         number = int(operand[2:], 16)
     else:
         number = int(operand.rstrip("U"), 0) if re.match(r"-?\d", operand) else -1

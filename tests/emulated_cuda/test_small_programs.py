@@ -35,6 +35,11 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(* 3.0 (cast (cast w f16) f32))",
         lambda a: 3 * a["w"].astype(np.float16).astype(np.float64),
     ),
+    "sums and roots of 64 bits": (
+        "(weights (w [3 48]))",
+        "(let [x (+ 1.0 (cast w f64))] (cast (sum (/ (sqrt (* x x)) (+ 2.0 (* x x)))) f32))",
+        lambda a: (np.abs(1 + a["w"]) / (2 + (1 + a["w"]) ** 2)).sum(1),
+    ),
     "whole numbers of 64 bits from bf16": (
         "(weights (w [3 48] bf16))",
         "(cast (cast (cast (* 8.0 w) bf16) i64) f32)",

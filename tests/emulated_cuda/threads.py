@@ -283,6 +283,8 @@ class Threads(
             return bits != 0
         if kind == "f32":
             return bits.astype(np.uint32).view(np.float32)
+        if kind == "f64":
+            return np.ascontiguousarray(bits, np.uint64).view(np.float64)
         if kind == "bf16":
             return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
         if kind == "f16":
