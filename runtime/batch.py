@@ -14,7 +14,19 @@ from typing import Any
 import numpy as np
 
 from lispgpt.runtime.batch_states import settle
-from lispgpt.runtime.decoding import DRAWN, GREEDY, MASK, STEERED, padded, result_of, runs_on, step_inputs
+from lispgpt.runtime.decoding import (
+    ADJUSTED,
+    BY_PLACE,
+    DRAWN,
+    GREEDY,
+    MASK,
+    STEERED,
+    TOPS,
+    padded,
+    result_of,
+    runs_on,
+    step_inputs,
+)
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.long_texts import tell_lengths
 from lispgpt.runtime.near_ties import near_rows
@@ -43,6 +55,7 @@ class Batch:
         self.idle = [0] * len(self.places)
         self.apart, self.steps, self.ahead = 0.0, 0, STEPS_AHEAD
         self._waiting: deque[Text] = deque()
+        self._counted: dict[int, tuple[Text, int, int]] = {}
         self._intake = intake
         self.together, self._longest = (1, 0) if intake is None else (intake.sizes["batch"], intake.sizes["positions"])
 
@@ -142,6 +155,8 @@ class Batch:
 
     def _steps(self, texts: Sequence[Text]) -> Iterator[np.ndarray]:
         """Of each step, what the entry gives for all sequences: which tokens it chose, or logits to choose them by."""
+        if self.entry.name == STEERED:
+            self._tell_counts()
         rows = [None if text is None else text.generator.row(self.entry) for text in self.places]
         inputs = step_inputs(self.entry, rows, self.idle)
         others_wait = self._enough_places()  # and have the device behind one step
@@ -161,7 +176,7 @@ class Batch:
             parted = any(text.generator.parted for text in texts)
             return not parted and not self._enough_places() and not all(text.ended for text in texts)
 
-        if any(text.generator.choice == STEERED for text in texts):
+        if any(text.generator.waits for text in texts):
             yield from self._steered(inputs[MASK], count, all_go_on)
         else:
             yield from self.session.repeat(self.entry, result_of(self.entry), count, ahead, all_go_on)
@@ -169,7 +184,7 @@ class Batch:
     def _steered(self, masks: np.ndarray, count: int, go_on: Callable[[], bool]) -> Iterator[np.ndarray]:
         """What each of `count` steps gives, of which some texts wait for what the one before it gave them: these have
         new masks then, and all else goes on by itself."""
-        steered = [(n, text) for n, text in enumerate(self.places) if text and text.generator.choice == STEERED]
+        steered = [(n, text) for n, text in enumerate(self.places) if text and text.generator.waits]
         for number in range(count):
             for place, text in steered if number else ():
                 if not text.ended:
@@ -178,6 +193,19 @@ class Batch:
             yield self.session.result(self.entry, result_of(self.entry))
             if not go_on():
                 return
+
+    def _tell_counts(self) -> None:
+        """Tell the device of the tokens and biases of texts with penalties, where it does not know them from counting
+        those that it chose itself."""
+        for place, text in enumerate(self.places):
+            if text is None or (own := text.generator.penalties) is None:
+                continue
+            now, told = (text, len(text.generator.tokens), self.steps), self._counted.get(place)
+            known = told is not None and told[0] is text and now[1] - told[1] == now[2] - told[2]
+            if not known or text.generator.parted:
+                for name, values in zip(BY_PLACE, (own.bias, own.counts), strict=True):
+                    self.session.put_part(self.entry, name, place, values)
+            self._counted[place] = now
 
     def _until_places(self, rooms: Sequence[int]) -> int:
         """Steps after which enough places are free for those who wait, or all are; rooms: steps that texts may have."""
@@ -190,15 +218,23 @@ class Batch:
             return choices
         given = choices if self.chooses else self.session.result(self.entry, result_of(self.entry))
         chosen: list[Any] = given.reshape(len(given), -1).tolist()
+        for place, tops in self._tops().items():
+            chosen[place] += tops
         if self.chooses:
             return chosen
         own = [text is not None and text.generator.choice in self.given for text in self.places]
         return [tokens if there else row for tokens, there, row in zip(chosen, own, choices, strict=True)]
 
+    def _tops(self) -> dict[int, list[int]]:
+        """What the last step says of the most probable tokens, by the places of texts that wish to know."""
+        wish = [place for place, text in enumerate(self.places) if text and text.generator.tops]
+        rows = self.session.result(self.entry, TOPS) if wish and TOPS in self.entry.results else None
+        return {} if rows is None else {place: rows[place].tolist() for place in wish}
+
     @property
     def given(self) -> tuple[str, ...]:
         """The choices of texts whose tokens the entry gives; the others' the host takes from its logits."""
-        return (GREEDY, DRAWN, STEERED) if self.entry.name == STEERED else (self.entry.name,)
+        return (GREEDY, DRAWN, ADJUSTED, STEERED) if self.entry.name == STEERED else (self.entry.name,)
 
     @staticmethod
     def _chosen(generator: Generator, given: Any) -> int:

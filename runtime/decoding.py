@@ -11,7 +11,10 @@ that are run by their names:
     `decode-adjusted`  with `penalties`, `bias` and `counts` behind it, as an `Adjustment` has them; the report,
                        i32 [1 4], ends with the bits of the token's log-probability
     `decode-steered`   for a batch: `decode-drawn` of the tokens that a fourth input `mask`, i32 [n words], lets come, a
-                       bit for each; and the report, in which those that were drawn are clear
+                       bit for each, after what `penalties`, f32 [n 4], `bias` and `counts` say, where a sequence has
+                       some (its first number is not 0); a report of four words, in which those that were drawn are
+                       clear; and `tops`, i32 [n 2*m], as many of the most probable tokens as the last of the
+                       sequence's penalties, each with the bits of its log-probability
     `verify-draft`     `next`, i32 [n], and `report`, i32 [n 3], after each of n positions
     `all-logits`       `logits`, f32 [n columns], after each of n positions
     `hidden-states`    `hidden`, f32 [n width], what the head takes of each of n positions
@@ -44,7 +47,9 @@ from lispgpt.runtime.session import Session
 PREFILL, GREEDY, DRAWN, ADJUSTED = "prefill", "decode-greedy", "decode-drawn", "decode-adjusted"
 STEERED = "decode-steered"
 VERIFY, SCORE, ALL_LOGITS, HIDDEN = "verify-draft", "score-tokens", "all-logits", "hidden-states"
-SAMPLING, MASK = "sampling", "mask"
+SAMPLING, MASK, PENALTIES, TOPS = "sampling", "mask", "penalties", "tops"
+BY_PLACE = "bias", "counts"
+"""Inputs of `decode-steered` that stay with the device, and are given for a sequence where it begins."""
 MOST_PROBABLE = Weighted(1.0, 1, None, 0)
 """What a device draws by where it is to take the most probable token."""
 SHORT_PROMPT, GROUPS = 64, 8
@@ -125,10 +130,10 @@ def check_results(session: Session, entry: Entry, vocab: int) -> None:
 
 
 def choice_of(sampler: Sampler | None, adjustment: Adjustment | Steering | None, logprobs: bool) -> str:
-    """The entry that chooses tokens by a sampler, on devices that can; "" where the host has to."""
+    """The entry that chooses a sequence's tokens by a sampler, on devices that can; "" where the host has to."""
     if sampler is not None and not isinstance(sampler, Greedy | Weighted):
         return ""
-    if isinstance(adjustment, Steering) and adjustment.masks and not logprobs:
+    if isinstance(adjustment, Steering):
         return STEERED
     if adjustment is not None or logprobs:
         return ADJUSTED
@@ -146,17 +151,17 @@ def result_of(entry: Entry) -> str:
 
 
 def step_inputs(entry: Entry, rows: Sequence[Row | None], idle: Sequence[int] | None = None) -> dict[str, Any]:
-    """Inputs by which an entry decodes a token of each sequence; None is nobody's row: token 0 at position 0, or at
-    that of `idle`."""
+    """Inputs by which an entry decodes a token of each sequence, but for those that stay with the device; None is
+    nobody's row: token 0 at position 0, or at that of `idle`."""
     tokens, places, *others = entry.inputs
     some = next(row for row in rows if row is not None)
     spare = {name: np.zeros_like(value) for name, value in some.more.items()}
-    spare |= {SAMPLING: MOST_PROBABLE.settings(0), "penalties": np.ones(3, np.float32)}
-    spare |= {MASK: ~spare[MASK]} if MASK in spare else {}
+    spare |= {SAMPLING: MOST_PROBABLE.settings(0)}
+    spare |= {MASK: np.full_like(spare[MASK], -1)} if MASK in spare else {PENALTIES: np.ones(3, np.float32)}
     free = [0] * len(rows) if idle is None else idle
     every = [row or Row(0, position, spare) for row, position in zip(rows, free, strict=True)]
     inputs: dict[str, Any] = {tokens: [[row.token] for row in every], places: [[row.position] for row in every]}
-    return inputs | {name: np.stack([row.more[name] for row in every]) for name in others}
+    return inputs | {name: np.stack([row.more[name] for row in every]) for name in others if name in some.more}
 
 
 def padded(tokens: Sequence[int] | np.ndarray, position: int, size: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from lispgpt.runtime.decoding import (
     GREEDY,
     MASK,
     MOST_PROBABLE,
+    PENALTIES,
     SAMPLING,
     STEERED,
     Row,
@@ -42,7 +43,7 @@ from lispgpt.runtime.near_ties import NearTies, report_of
 from lispgpt.runtime.own_adapters import tell_adapters
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
-from lispgpt.runtime.samplers.base import Sampler, log_probability
+from lispgpt.runtime.samplers.base import Sampler, log_probability, real_of
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.steering import Steering
 from lispgpt.runtime.samplers.weighted import Weighted
@@ -110,7 +111,22 @@ class Generator:
     @property
     def plain(self) -> bool:
         """Whether a token that a device chose clearly is all that the next one takes from the host."""
-        return self.choice in (GREEDY, DRAWN)
+        return self.choice in (GREEDY, DRAWN) or (self.choice == ADJUSTED and not self.logprobs)
+
+    @property
+    def waits(self) -> bool:
+        """Whether each step takes or gives more than its token, in which the one before it has a part."""
+        return self.choice == STEERED
+
+    @property
+    def tops(self) -> int:
+        """How many of the most probable tokens are told of each step."""
+        return self.adjustment.top if isinstance(self.adjustment, Steering) else 0
+
+    @property
+    def penalties(self) -> Adjustment | None:
+        """What is changed about this sequence's logits by the tokens that it has, and the biases of its own."""
+        return self.adjustment.penalties if isinstance(self.adjustment, Steering) else self.adjustment
 
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
@@ -204,11 +220,18 @@ class Generator:
         self.parted, position = False, self.position if position is None else position
         more = {SAMPLING: self._weighted().settings(position)} if SAMPLING in entry.inputs else {}
         if MASK in entry.inputs:
-            more[MASK] = self.mask(self.session.shape(entry.inputs[MASK])[1])
-        if self.choice == ADJUSTED and "penalties" in entry.inputs:
-            own = self.adjustment or Adjustment(Penalties(), self.vocab)
-            more |= {"penalties": own.strengths, "bias": own.bias, "counts": own.counts}
+            more |= {MASK: self.mask(self.session.shape(entry.inputs[MASK])[1]), PENALTIES: self._wishes()}
+        elif PENALTIES in entry.inputs:
+            own = self.penalties or Adjustment(Penalties(), self.vocab)
+            more |= {PENALTIES: own.strengths, "bias": own.bias, "counts": own.counts}
         return Row(self.tokens[-1], position, more)
+
+    def _wishes(self) -> np.ndarray:
+        """The penalties, 0 for none, and how many of the most probable tokens are told, f32 [4]."""
+        own, found = self.penalties, np.zeros(4, np.float32)
+        found[:3] = 0 if own is None else own.strengths
+        found[3] = self.tops
+        return found
 
     def mask(self, words: int) -> np.ndarray:
         """Which tokens may come next, i32 [words], a bit for each."""
@@ -218,15 +241,18 @@ class Generator:
     def accept(self, report: Sequence[int]) -> int:
         """The token that a step on the device chose for this sequence, which has now taken in the one before it.
 
-        report: the sequence's part of `next`, one number, or of `report`, three or four.
+        report: the sequence's part of `next`, one number, or of `report`, three or four; behind it of `tops`.
         """
         self.position += 1
         if isinstance(self.sampler, Weighted):
             self.sampler.drawn += 1
         token, logits = self.decided(report)
         if self.logprobs:
-            said = float(np.int32(report[-1]).view(np.float32)) if logits is None else log_probability(logits, token)
+            said = real_of(report[3]) if logits is None else log_probability(logits, token)
             self.log_probabilities.append(said)
+        if logits is None and isinstance(self.adjustment, Steering):
+            tops = zip(report[4::2], map(real_of, report[5::2]), strict=True)
+            self.adjustment.told([*tops])
         return token
 
     def chose(self, tokens: Sequence[int]) -> None:
@@ -235,6 +261,9 @@ class Generator:
         if isinstance(self.sampler, Weighted):
             self.sampler.drawn += len(tokens)
         self.tokens += tokens
+        if self.adjustment is not None:
+            for token in tokens:
+                self.adjustment.wrote(token)
 
     def choose(self, logits: np.ndarray) -> int:
         """The token that follows by a row of logits, f32 [columns]."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from lispgpt.runtime.batch import STEPS_AHEAD, Batch
 from lispgpt.runtime.batch_states import unsettle
-from lispgpt.runtime.decoding import DRAWN
+from lispgpt.runtime.decoding import GREEDY
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
@@ -21,7 +21,7 @@ SECONDS_AHEAD = 0.004
 
 
 class Places(Batch):
-    """entry: decodes greedily.  other: gives tokens that are drawn, and those of grammars, where the device can.
+    """entry: decodes greedily.  other: gives tokens that are drawn, and those of all wishes, where the device can.
     wanted: whether there is something else to do.  intake: see `Batch`."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Places(Batch):
         """
         texts = [text for text in self.places if text is not None]
         wanted = {text.generator.choice for text in texts}
-        self.entry = self.other if self.other is not None and wanted & {DRAWN, self.other.name} else self._greedy
+        self.entry = self.other if self.other is not None and wanted - {GREEDY, ""} else self._greedy
         self.chooses = wanted <= {*self.given}
         self.apart = max(SECONDS_APART, SECONDS_A_PIECE * len(texts))
         started, before = time.monotonic(), self.steps

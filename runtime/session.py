@@ -278,6 +278,12 @@ class Session:
         check_inputs(entry, self._declared, arrays)
         self._put(entry, arrays)
 
+    def put_part(self, entry: Entry, name: str, part: int, values: np.ndarray) -> None:
+        """Give one part of an entry's input, along its first dimension, its values, and leave the others."""
+        declared = self._declared[entry.inputs[name]]
+        stored = as_stored(values[None], replace(declared, shape=(1, *declared.shape[1:])), name)
+        self.device.copy_in(self._buffers[entry.inputs[name]], stored, part * stored.nbytes)
+
     def forget(self, entries: Iterable[Entry] | None = None) -> None:
         """Make the states of these entries zeros, as they were at the start; all states by default."""
         for name in self.held("state", entries):

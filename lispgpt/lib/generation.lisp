@@ -10,10 +10,13 @@
 ;                                                `report`: that of the best tokens, with those drawn in their places,
 ;                                                and the logarithms of their probabilities in the model's own logits, an
 ;                                                f32's bits
-;   decode-steered [tokens positions sampling mask]
+;   decode-steered [tokens positions sampling mask penalties bias counts]
 ;                                                tokens of which each sequence draws its own, or takes the most probable
-;                                                where its top-k is 1, among those that its mask lets; `report`: of the
-;                                                latter as above, of those drawn that they are clear
+;                                                where its top-k is 1, by its own penalties and biases, where it has some
+;                                                (its repeat penalty is not 0), among those that its mask lets; `report`:
+;                                                as for decode-adjusted, but those drawn are clear; `tops`: as many of the
+;                                                most probable tokens as the last of its penalties says, each with its
+;                                                logarithm of probability
 ;   verify-draft  [tokens positions]             `next` and `report` after each of the positions: what a draft is
 ;                                                checked by
 ;   all-logits    [tokens positions]             `logits` after each of the positions
@@ -121,14 +124,16 @@
         (leaving {:logits logits :next next :report report} tokens positions))))
   (when (and ahead (> known-vocab 0))
     (entry decode-steered [tokens positions (sampling [batch settings-words] i32)
-                           (mask [batch (blocks-of 32 known-vocab)] i32)]
+                           (mask [batch (blocks-of 32 known-vocab)] i32) (penalties [batch 4] f32)
+                           (bias [batch known-vocab] f32) (counts [batch known-vocab] i32)]
       {:shapes []}
       (let [logits (first (results (model tokens positions)))
             vocab (vocabulary logits)
-            let-through (masked-logits logits mask vocab)
+            let-through (masked-logits (adjusted-logits logits penalties bias counts vocab) mask vocab)
             next (draw-token let-through sampling positions vocab)
-            report (steered-report next (best-report let-through vocab) sampling)]
-        (leaving {:logits logits :next next :report report} tokens positions))))
+            [report tops] (steered-report logits next (best-report let-through vocab) sampling penalties vocab)]
+        (update! counts (counted next counts))
+        (leaving {:logits logits :next next :report report :tops tops} tokens positions))))
   (entry verify-draft [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
     (let [[logits vocab] (every-logits model tokens positions)
           [next report] (best-and-report logits vocab)]

@@ -6,7 +6,8 @@
 
 (def prompt-bit 30)
 
-; logits [batch columns], penalties [batch 3] (repeat, presence, frequency), bias and counts [batch vocab]
+; logits [batch columns], penalties [batch 3] (repeat, presence, frequency) or more, bias and counts [batch vocab]; where
+; repeat is 0 a sequence's logits stay as they are
 (kernel adjust [logits penalties bias counts adjusted vocab]
   (let [b (block-id y)
         i (+ (* (block-id x) (capability subgroup-size)) (thread-id x))]
@@ -18,8 +19,9 @@
             repeated (select (> x 0.0) (/ x repeat) (* x repeat))
             x (select (!= count 0) repeated x)
             presence (select (> generated 0) (memref.load penalties b (: 1 index)) (: 0.0 f32))
-            frequency (* (memref.load penalties b (: 2 index)) (cast generated f32))]
-        (memref.store (+ (- (- x presence) frequency) (memref.load bias b i)) adjusted b i)))
+            frequency (* (memref.load penalties b (: 2 index)) (cast generated f32))
+            changed (+ (- (- x presence) frequency) (memref.load bias b i))]
+        (memref.store (select (= repeat 0.0) (memref.load logits b i) changed) adjusted b i)))
     (when (and (>= i vocab) (< i (dim logits 1)))
       (memref.store (memref.load logits b i) adjusted b i))))
 
@@ -53,9 +55,9 @@
           (memref.store rank tops b chunk)
           (memref.store sum sums b chunk))))))
 
-(kernel report-tokens [logits tops sums next best report vocab threads]
-  (let [b (block-id x)
-        subgroups (/ threads (lanes))
+; The largest of a sequence's logits, and the sum of e^(x - that one) over all, by its block
+(defn total-of-chunks [tops sums b threads]
+  (let [subgroups (/ threads (lanes))
         [_ rank]
         (loop {:result [index i32]} [c (thread-id x) rank lowest-rank]
           :while (< c (dim tops 1))
@@ -68,22 +70,39 @@
           :do [(+ c threads)
                (+ sum (* (weight (value-of (memref.load tops b c)) top 1.4426950408889634) (memref.load sums b c)))])
         [sum] (across-block [[+ 0.0 sum (shared [subgroups] f32)]])]
+    [top sum]))
+
+(defn log-probability [x top sum] (- (- x top) (math.log sum)))
+
+; the bits of the logarithm of a token's probability
+(defn log-probability-of [token logits b vocab top sum]
+  (let [known (arith.cmpi {:predicate "ult"} token (: vocab i32))
+        x (memref.load logits b (cast (select known token (: 0 i32)) index))]
+    (bits-of (log-probability x top sum))))
+
+(kernel report-tokens [logits tops sums next best report vocab threads]
+  (let [b (block-id x)
+        [top sum] (total-of-chunks tops sums b threads)]
     (when (= (thread-id x) 0)
-      (let [token (memref.load next b)
-            known (arith.cmpi {:predicate "ult"} token (: vocab i32))
-            x (memref.load logits b (cast (select known token (: 0 i32)) index))]
+      (let [token (memref.load next b)]
         (memref.store token report b (: 0 index))
         (map (fn [word] (memref.store (memref.load best b word) report b word)) (range 1 report-words))
-        (memref.store (bits-of (- (- x top) (math.log sum))) report b (: report-words index))))))
+        (memref.store (log-probability-of token logits b vocab top sum) report b (: report-words index))))))
+
+(defn threads-for [chunks] (min (capability max-threads) (* (blocks-of (lanes) chunks) (lanes))))
+
+; -> `tops` and `sums` of all chunks, see `sum-chunks`
+(defn sums-of-chunks [logits vocab]
+  (let [batch (dim logits 0)
+        chunks (blocks-of (chunk-size) vocab)
+        of (fn [T] (output (tensor-type [batch chunks] T)))]
+    (launch sum-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
+      logits (of i32) (of f32) vocab)))
 
 ; logits [batch columns], next [batch], best [batch 3] -> [batch 4]: each token in the place of the best one, and the bits
 ; of its logarithm of probability
 (defn token-report [logits next best vocab]
   (let [batch (dim logits 0)
-        chunks (blocks-of (chunk-size) vocab)
-        threads (min (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
-        of (fn [T] (output (tensor-type [batch chunks] T)))
-        [tops sums] (launch sum-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
-                      logits (of i32) (of f32) vocab)]
-    (launch report-tokens [batch] [threads]
-      logits tops sums next best (output (tensor-type [batch (+ report-words 1)] i32)) vocab threads)))
+        [tops sums] (sums-of-chunks logits vocab)]
+    (launch report-tokens [batch] [(threads-for (dim tops 1))]
+      logits tops sums next best (output (tensor-type [batch (+ report-words 1)] i32)) vocab (threads-for (dim tops 1)))))

@@ -21,7 +21,7 @@ import numpy as np
 
 from lispgpt.runtime.plan.plan import Entry
 
-READS_AHEAD, READ_LATER_BYTES = 16, 4096
+READS_AHEAD, READ_LATER_BYTES = 16, 1 << 14
 """How many reads may be unclaimed, and how much one reads at most while other work goes on."""
 
 RUNS_AHEAD, LAUNCHES_AHEAD = 32, 2

@@ -34,6 +34,11 @@ def damaged_logits(largest: str) -> UserError:
     return UserError(f"the model's best logit is {largest}: its weights are damaged or its arithmetic overflowed")
 
 
+def real_of(bits: int) -> float:
+    """The number whose F32 has these bits."""
+    return float(np.int32(bits).view(np.float32))
+
+
 def log_probability(logits: np.ndarray, token: int) -> float:
     """The natural logarithm of a token's probability in softmax(logits); logits: f32 [vocab]."""
     exact = logits.astype(np.float64)

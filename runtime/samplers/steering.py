@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -27,37 +27,28 @@ class Grammar(Protocol):
 
 
 class Steering:
-    """Stands in a generator's `adjustment`: penalties first, then the grammar.  The host chooses tokens by it.
+    """Stands in a generator's `adjustment`: penalties first, then the grammar.
 
     top: how many of the most probable tokens to keep of each step, with their log-probabilities in the model's own
     logits; `tops` has them.  failed: why the grammar could not be followed: from there on any token comes.
     """
 
     def __init__(self, penalties: Adjustment | None, grammar: Grammar | None, top: int) -> None:
-        self._penalties, self._grammar, self._top = penalties, grammar, top
+        self.penalties, self._grammar, self.top = penalties, grammar, top
         self.tops: list[list[tuple[int, float]]] = []
         self.failed: UserError | None = None
         self._written = 0
 
-    strengths: Any = None
-    bias: Any = None
-    counts: Any = None
-
     def read(self, prompt: Iterable[int]) -> None:
-        if self._penalties is not None:
-            self._penalties.read(prompt)
+        if self.penalties is not None:
+            self.penalties.read(prompt)
 
     def wrote(self, token: int) -> None:
         self._written += 1
-        if self._penalties is not None:
-            self._penalties.wrote(token)
+        if self.penalties is not None:
+            self.penalties.wrote(token)
         if self._grammar is not None:
             self._grammar.wrote(token)
-
-    @property
-    def masks(self) -> bool:
-        """Whether which tokens the grammar lets come is all that it says of them."""
-        return self._grammar is not None and self._penalties is None and not self._top
 
     def words(self) -> np.ndarray | None:
         """Which tokens may come, i32 [words], a bit for each; None where any may."""
@@ -74,11 +65,16 @@ class Steering:
         """Whether the grammar lets nothing more come."""
         return self._grammar is not None and self._grammar.done()
 
-    def __call__(self, logits: np.ndarray) -> np.ndarray:
-        if self._top:
+    def told(self, tops: Sequence[tuple[int, float]]) -> None:
+        """Hear of the most probable tokens where the next one is chosen."""
+        if self.top:
             del self.tops[self._written :]
-            self.tops.append(most_probable(logits, self._top))
-        found = logits if self._penalties is None else self._penalties(logits)
+            self.tops.append([*tops[: self.top]])
+
+    def __call__(self, logits: np.ndarray) -> np.ndarray:
+        if self.top:
+            self.told(most_probable(logits, self.top))
+        found = logits if self.penalties is None else self.penalties(logits)
         allowed = None if self._grammar is None else self._asked(self._grammar.allowed)
         return found if allowed is None else np.where(allowed[: len(found)], found, np.float32(-np.inf))
 
