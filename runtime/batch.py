@@ -108,13 +108,22 @@ class Batch:
     def take_in(self, free: Sequence[int], texts: Sequence[Text]) -> None:
         """Give places to texts that have begun, whose prompts are taken in by one run; their first tokens come with the
         next step."""
+        self.begin_taking_in(texts)
+        self.have_taken_in(free, texts)
+
+    def begin_taking_in(self, texts: Sequence[Text]) -> None:
+        """Take in prompts of texts that have begun by one run, beside what is started next."""
         assert self._intake is not None
         spare = [texts[0]] * (self.together - len(texts))
         tell_lengths(self.session, [self._intake], [len(text.prompt) for text in [*texts, *spare]])
         tell_adapters(self.session, [self._intake], [text.generator.adapter for text in [*texts, *spare]])
         rows = np.concatenate([padded(text.prompt, 0, self._longest) for text in [*texts, *spare]], axis=1)
-        self.session.start(self._intake, dict(zip(self._intake.inputs, rows, strict=True)))
+        self.session.start_beside(self._intake, dict(zip(self._intake.inputs, rows, strict=True)))
+
+    def have_taken_in(self, free: Sequence[int], texts: Sequence[Text]) -> None:
+        """Give places to texts whose prompts that run has taken in."""
         for number, (place, text) in enumerate(zip(free, texts, strict=False)):
+            assert self._intake is not None
             self.places[place] = text
             settle(self.session, self._intake, self.entry, place, len(text.prompt), number)
 

@@ -367,9 +367,10 @@ class Generator:
         """How many positions each of the runs has that take in so many tokens; the last may have more than are left."""
         return chunk_sizes(count, self.chunks, self.session.device.weight_rows, self.repeatable)
 
-    def take_in(self, tokens: Sequence[int] | np.ndarray, size: int) -> Entry:
-        """Run what takes in so many positions on the sequence's next tokens, at most as many; what ran."""
-        self._start(self._entries[size], tokens, size)
+    def take_in(self, tokens: Sequence[int] | np.ndarray, size: int, beside: bool = False) -> Entry:
+        """Run what takes in so many positions on the sequence's next tokens, at most as many; what ran.  beside: while
+        what is started next goes on."""
+        self._start(self._entries[size], tokens, size, beside)
         self.position += len(tokens)
         return self._entries[size]
 
@@ -383,7 +384,8 @@ class Generator:
             return self.decided(reports(self.session, entry)[0])[0]
         return self.choose(self.session.result(entry, next(iter(entry.results)))[0])
 
-    def _start(self, entry: Entry, tokens: Sequence[int] | np.ndarray, size: int) -> None:
+    def _start(self, entry: Entry, tokens: Sequence[int] | np.ndarray, size: int, beside: bool = False) -> None:
         """Run an entry of so many positions on tokens from the sequence's position on."""
         inputs = padded(tokens, self.position, size)
-        self.session.start(entry, dict(zip(entry.inputs, inputs, strict=True)))
+        start = self.session.start_beside if beside else self.session.start
+        start(entry, dict(zip(entry.inputs, inputs, strict=True)))

@@ -28,13 +28,13 @@ class Intake:
         generator.position = self._done
 
     def chunk(self) -> int | None:
-        """Take in the next chunk; the token that follows, after the last."""
+        """Take in the next chunk, beside what is started next; the token that follows, after the last."""
         generator, prompt, page = self.text.generator, self.text.prompt, self._prefixes.page
         lost = generator.session.holder is not generator  # a near tie of another sequence was decided on the states
         if lost:
             self._begin()
         while len(prompt) - self._done > page:
-            generator.take_in(prompt[self._done : self._done + page], page)
+            generator.take_in(prompt[self._done : self._done + page], page, beside=not lost)
             self._done += page
             if not lost:
                 return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from lispgpt.runtime.batch import STEPS_AHEAD, Batch
 from lispgpt.runtime.batch_states import unsettle
@@ -34,7 +34,23 @@ class Places(Batch):
     ) -> None:
         super().__init__(session, entry, True, intake)
         self._greedy, self.other = entry, other
-        self._wanted = wanted
+        self._wanted, self._began = wanted, 0.0
+
+    def comes(self, prompt: Sequence[int], waiting: int, begun: int) -> bool:
+        """Whether a prompt is to be taken in now, the first of so many that wait, with so many others.
+
+        While texts run a short one waits a little for others to come with: to begin costs the texts about a step.
+        """
+        short = self.takes_in(prompt)
+        if begun:
+            return short and begun < self.together
+        free = sum(text is None or text.ended is not None for text in self.places)
+        alone = not short or free == len(self.places) or waiting >= min(self.together, free)
+        return free > 0 and (alone or time.monotonic() - self._began >= SECONDS_APART)
+
+    def begin_taking_in(self, texts: Sequence[Text]) -> None:
+        self._began = time.monotonic()
+        super().begin_taking_in(texts)
 
     def _enough_places(self) -> bool:
         return self._wanted()

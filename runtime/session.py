@@ -29,6 +29,7 @@ from lispgpt.runtime.held_weights import HeldWeights
 from lispgpt.runtime.owning import OwnLock
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.beside import beside
+from lispgpt.runtime.plan.loops import with_buffers
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.reports import ASSERT, PRINT, span_of
 from lispgpt.runtime.plan.steps import Collective, Launch
@@ -69,6 +70,8 @@ class Session:
         self._told: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self.committed, self.making = CommittedMemory(device), DerivedWeights(self._make)
+        self._beside, self._apart = frozenset[str](), dict[int, tuple[Entry, Entry]]()
+        self._changed: dict[int, tuple[Entry, frozenset[str]]] = {}
         self.lock = OwnLock()
         self.holder: object = None
         self.first_nan = False
@@ -172,7 +175,53 @@ class Session:
         self.put(entry, named)
         self._launch(entry)
 
+    def start_beside(self, entry: Entry, named: Mapping[str, Any]) -> None:
+        """`start` of an entry that goes on beside those that are started next, up to the first that has something in
+        common with it, on devices that can; what is asked for next of what it has waits for it."""
+        waits = any(self.kernels[launch.kernel].get("persistent") for launch in entry.launches)
+        alone = waits or entry.repeats is not None or entry.reports or self.first_nan or entry.together
+        if alone or not self.device.asynchronous or self.engine is not None:
+            self.start(entry, named)
+            return
+        self._meet(None)
+        self.put(entry, named)
+        if id(entry) not in self._apart:
+            self._apart[id(entry)] = entry, self._with_own_room(entry)
+        own = self._apart[id(entry)][1]
+        executable = self._executables.of(own)
+        self.before(entry)
+        self.device.launch_beside(executable)
+        self._beside = self._changing(own)
+
+    def _with_own_room(self, entry: Entry) -> Entry:
+        """The entry with room of its own for what is there between its launches only, which entries share else."""
+        used = {argument.buffer for step in entry.steps for argument in step.arguments}
+        names = {name: name for name in used}
+        for name in used:
+            declared = self._declared[name]
+            if declared.kind in ("arena", "control"):
+                names[name] = own = f"{name}, beside"
+                if own not in self._buffers:
+                    self._declared[own] = replace(declared, name=own)
+                    self._buffers[own] = self.device.alloc(declared.nbytes)
+        return replace(entry, steps=tuple(with_buffers(step, names, "") for step in entry.steps))
+
+    def _changing(self, entry: Entry) -> frozenset[str]:
+        """The buffers of an entry that may change."""
+        if id(entry) not in self._changed:
+            used = {argument.buffer for step in entry.steps for argument in step.arguments}
+            own = {name for name in used if self._declared[name].kind not in ("weight", "made")}
+            self._changed[id(entry)] = entry, frozenset(own | {*entry.inputs.values()})
+        return self._changed[id(entry)][1]
+
+    def _meet(self, names: Iterable[str] | None) -> None:
+        """Have what is started next wait for what goes on beside, where that has one of these buffers; None is all."""
+        if self._beside and (names is None or not self._beside.isdisjoint(names)):
+            self._beside = frozenset()
+            self.device.join()
+
     def _launch(self, entry: Entry) -> None:
+        self._meet_entry(entry)
         executable = self._executables.of(entry)
         self.before(entry)
         if entry.repeats is not None:
@@ -187,6 +236,10 @@ class Session:
             self.device.launch(executable)
         if entry.reports:
             self._say(entry)
+
+    def _meet_entry(self, entry: Entry) -> None:
+        if self._beside:
+            self._meet(self._changing(entry))
 
     def _launch_one(self, entry: Entry, launch: Launch) -> None:
         self.device.launch(self._executables.make(replace(entry, steps=(launch,))))
@@ -223,6 +276,7 @@ class Session:
 
     def result_later(self, entry: Entry, name: str) -> Callable[[], np.ndarray]:
         """What waits for it and gives it, whatever is started meanwhile; at most `READS_AHEAD` at once."""
+        self._meet((entry.results[name],))
         read = read_later(self.device, self._buffers[entry.results[name]], self._declared[entry.results[name]])
         return read if self.engine is None else settled(self.engine, read)
 
@@ -242,6 +296,7 @@ class Session:
         """
         for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
             self._unread[index] = partial(np.copy, wait())
+        self._meet_entry(entry)
         self._unread = waiting = deque[Callable[[], np.ndarray]]()
         if entry.reports or self.first_nan:
             for _ in range(count):
@@ -253,6 +308,7 @@ class Session:
 
     def copy(self, source: str, target: str, pieces: Pieces) -> None:
         """Copy pieces of one buffer to another."""
+        self._meet((source, target))
         for _, start in pieces.each():
             self.committed.part(target, start, start + pieces.nbytes)
         self.making.changed(target)
@@ -280,6 +336,7 @@ class Session:
 
     def put_part(self, entry: Entry, name: str, part: int, values: np.ndarray) -> None:
         """Give one part of an entry's input, along its first dimension, its values, and leave the others."""
+        self._meet((entry.inputs[name],))
         declared = self._declared[entry.inputs[name]]
         stored = as_stored(values[None], replace(declared, shape=(1, *declared.shape[1:])), name)
         self.device.copy_in(self._buffers[entry.inputs[name]], stored, part * stored.nbytes)
@@ -287,6 +344,7 @@ class Session:
     def forget(self, entries: Iterable[Entry] | None = None) -> None:
         """Make the states of these entries zeros, as they were at the start; all states by default."""
         for name in self.held("state", entries):
+            self._meet((name,))
             if self.committed.forget(name):
                 continue
             declared = self._declared[name]
@@ -314,6 +372,7 @@ class Session:
         declared = self._declared[name]
         if array.shape != declared.shape or array.dtype != find_dtype(declared.dtype).numpy:
             raise ValueError(f"{name}: {array.dtype}{array.shape} for {declared.dtype}{declared.shape}")
+        self._meet((name,))
         self.committed.whole(name)
         self.making.changed(name)
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
@@ -321,6 +380,7 @@ class Session:
     def give(self, weights: Checkpoint) -> None:
         """Have weights hold, from here on, what a checkpoint has of them."""
         weights.check_finite()
+        self._meet(None)
         self.checkpoint = self._weights.checkpoint = Several([self.checkpoint, weights])
         given = set(weights.names())
         for buffer in list(self._declared.values()):
@@ -331,12 +391,14 @@ class Session:
 
     def prepare(self, entry: Entry) -> Any:
         """What is launched for an entry of this session's plan, or one made from its steps, on what its inputs hold."""
+        self._meet(None)
         self.before(entry)
         return self._executables.make(entry)
 
     def read(self, name: str) -> np.ndarray:
         """A buffer's contents in its declared shape (BF16 as uint16)."""
         buffer = self._declared[name]
+        self._meet((name,))
         if self.engine is not None:
             self.engine.settle()
         array = np.empty(buffer.shape, find_dtype(buffer.dtype).numpy)
@@ -353,6 +415,7 @@ class Session:
     def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray], size: int | None = None) -> None:
         """size: of the run, where the entry is for any up to one; its own else."""
         self.committed.note_inputs(entry, arrays)
+        self._meet(entry.inputs.values())
         places = {entry.inputs[name]: array for name, array in arrays.items()}
         if entry.up_to is not None:
             own = entry.sizes[entry.up_to.dimension] if size is None else size

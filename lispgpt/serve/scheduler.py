@@ -1,9 +1,10 @@
 """The scheduler of a model's sequences: which run, step by step, on the thread that has the device alone.
 
 Every sequence has a place in one batch, whose decode step runs for all places at once; where a sequence ends, the next
-takes its place at the next step.  A prompt is taken in beside the batch, a chunk between two steps, so that no prompt
-holds up the others' tokens; short ones come together where that pays.  Chunks begin at multiples of one size whatever
-is cached: what the states hold of a position depends on the tokens up to it alone, and so do the tokens that follow.
+takes its place at the next step.  A prompt is taken in by a chunk a step, which goes on beside that step on devices
+that can, so that no prompt holds up the others' tokens; short ones come together where that pays.  Chunks begin at
+multiples of one size whatever is cached: what the states hold of a position depends on the tokens up to it alone, and
+so do the tokens that follow.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Scheduler:
         self._wake, self._ending = threading.Condition(), False
         self._waiting: list[tuple[int, int, Job]] = []
         self._numbers = itertools.count()
-        self._running: dict[int, Job] = {}
+        self._running, self._begun = dict[int, Job](), dict[int, Job]()
         self._intake: Job | None = None
         entry = model.entry(GREEDY, "servers", batch=places, positions=1)
         others = (
@@ -108,7 +109,7 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        return len(self._running) + (self._intake is not None)
+        return len(self._under_way)
 
     def submit(self, sequences: Sequence[Job]) -> None:
         """Have sequences run, all or none of them; Busy where too many wait."""
@@ -139,6 +140,7 @@ class Scheduler:
             with self._wake:
                 self._wake.wait_for(self._something)
             try:
+                self._have_begun()
                 self._forget_cancelled()
                 self._take_in()
                 self._step()
@@ -149,16 +151,16 @@ class Scheduler:
 
     @property
     def _under_way(self) -> list[Job]:
-        return [*self._running.values(), *([self._intake] if self._intake else [])]
+        return [*self._running.values(), *self._begun.values(), *([self._intake] if self._intake else [])]
 
     def _wanted(self) -> bool:
         """Whether something else is to be done than steps of the texts that run."""
-        if self._ending or self._gone or self._intake or time.monotonic() > self._until:
+        if self._ending or self._gone or self._intake or self._begun or time.monotonic() > self._until:
             return True
-        return bool(self._waiting) and any(text is None or text.ended for text in self._batch.places)
+        return self._comes()
 
     def _something(self) -> bool:
-        return bool(self._ending or self._waiting or self._running or self._intake)
+        return bool(self._ending or self._waiting or self._under_way)
 
     def _forget_cancelled(self) -> None:
         self._gone = False
@@ -178,14 +180,12 @@ class Scheduler:
     def _take_in(self) -> None:
         """The short prompts that come next, by one run, or a chunk of a longer one, if there is room for them.
 
-        A short one by itself is taken in by that run, too: what states hold does not depend on others.  First tokens
-        come with the next step then.
+        A short one by itself is taken in by that run, too: what states hold does not depend on others.
         """
         free = [place for place in range(len(self._batch.places)) if place not in self._running]
-        texts: dict[int, Text] = {}
-        while self._intake is None and free and (job := self._next(len(texts))):
+        while self._intake is None and free and (job := self._next(len(self._begun))):
             try:
-                text = self._begin(job)
+                self._begin(job)
             except UserError as error:
                 job.hear("", None, error)
                 continue
@@ -195,39 +195,41 @@ class Scheduler:
                 place = self.prefixes.place_for((), free)
                 self.prefixes.holds(place, ())
                 free.remove(place)
-                self._running[place], texts[place] = job, text
-        if texts:
+                self._begun[place] = job
+        if self._begun:
             with self.model.session.alone():
-                self._batch.take_in([*texts], [*texts.values()])
-        if self._intake is None:
+                self._batch.begin_taking_in([job.text for job in self._begun.values() if job.text])
+        if (job := self._intake) is None or job.intake is None:
             return
-        job, intake = self._intake, self._intake.intake
-        assert intake is not None
         with self.model.session.alone():
             try:
-                token = intake.chunk()
+                token = job.intake.chunk()
             except UserError as error:
                 self._intake = None
-                job.hear("", None, error)
-                return
-            if token is None:
-                return
-            self._intake = None
-            self._first(job, intake, token, free)
+                return job.hear("", None, error)
+            if token is not None:
+                self._intake = None
+                self._first(job, job.intake, token, free)
+
+    def _have_begun(self) -> None:
+        """Give their places to the short prompts that were taken in beside the last step."""
+        with self.model.session.alone():
+            self._batch.have_taken_in([*self._begun], [job.text for job in self._begun.values() if job.text])
+        self._running, self._begun = self._running | self._begun, {}
 
     def _next(self, begun: int) -> Job | None:
         """The one that begins now, with so many others."""
         with self._wake:
-            fits = self._waiting and self._batch.takes_in(self._waiting[0][2].prompt) and begun < self._batch.together
-            return self._waiting.pop(0)[2] if self._waiting and (fits or not begun) else None
+            return self._waiting.pop(0)[2] if self._comes(begun) else None
 
-    def _begin(self, job: Job) -> Text:
+    def _comes(self, begun: int = 0) -> bool:
+        return bool(self._waiting) and self._batch.comes(self._waiting[0][2].prompt, len(self._waiting), begun)
+
+    def _begin(self, job: Job) -> None:
         drafts = job.grammar is None and not job.top and job.options.plain
         text = self.model.text(job.prompt, job.options, job.number, job.adapter, drafts, alone=False)
         if job.grammar is not None or job.top:
-            own = text.generator.adjustment
-            assert not isinstance(own, Steering)
-            job.steering = Steering(own, job.grammar and job.grammar(), job.top)
+            job.steering = Steering(text.generator.penalties, job.grammar and job.grammar(), job.top)
             text.generator.adjustment = job.steering
         if not self.decides:
             text.generator.near_ties = None
@@ -239,7 +241,6 @@ class Scheduler:
                 job.cached = job.intake.cached
         self.counts.prompt_tokens += len(text.prompt)
         self.counts.cached_tokens += job.cached
-        return text
 
     def _first(self, job: Job, intake: Intake, token: int, free: list[int]) -> None:
         """Go on with a prompt's first token, at a place in the batch."""
@@ -317,8 +318,7 @@ class Scheduler:
     def _fail(self, error: Exception) -> None:
         failed = self._under_way
         self._batch.places = [None] * len(self._batch.places)
-        self._running.clear()
-        self._intake = None
+        self._running, self._begun, self._intake = {}, {}, None
         self.prefixes.forget()
         self.counts.ended["failed"] = self.counts.ended.get("failed", 0) + len(failed)
         for sequence in failed:

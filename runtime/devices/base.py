@@ -152,6 +152,13 @@ class Device(Protocol):
     def launch(self, executable: Any) -> None:
         """Run an executable; may return before it is done."""
 
+    def launch_beside(self, executable: Any) -> None:
+        """Run an executable behind what was launched before, and beside what is launched from here on: they have no
+        memory in common that either writes, up to `join`.  One at a time; only of asynchronous devices."""
+
+    def join(self) -> None:
+        """Have what is launched from here on come behind what goes on beside."""
+
     def launch_reading(self, executable: Any, buffer: Any, array: np.ndarray) -> Callable[[], np.ndarray]:
         """Run an executable, then read the array's bytes from the buffer's start; may return before either is done.
 

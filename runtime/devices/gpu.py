@@ -56,6 +56,7 @@ class GpuDevice:
         self._functions: dict[str, Any] = {}
         self._together: dict[str, int] = {}
         self._ranges: Ranges | None = None
+        self._beside: tuple[SideStream, Any] | None = None
         self.whole = ""
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
@@ -258,6 +259,20 @@ class GpuDevice:
     def launch(self, executable: Any) -> None:
         self._driver("GraphLaunch", executable, self._stream)
 
+    def launch_beside(self, executable: Any) -> None:
+        if self._beside is None:
+            side = self.side_stream()
+            self._beside = side, side.event()
+        side, done = self._beside
+        side.follow()
+        side.launch(executable)
+        side.record(done)
+
+    def join(self) -> None:
+        if self._beside is not None:
+            side, done = self._beside
+            side.lead(done)
+
     def launch_reading(self, executable: Any, buffer: int, array: np.ndarray) -> Callable[[], np.ndarray]:
         self._later.check(array.nbytes)
         self.launch(executable)
@@ -283,6 +298,8 @@ class GpuDevice:
 
     def close(self) -> None:
         """Give everything back, once nothing is under way; the first failure is raised unless an error led here."""
+        if self._owned:
+            self.join()
         owned, self._owned = self._owned, []
         ranges = [] if self._ranges is None else self._ranges.close()
         failures = []

@@ -45,6 +45,16 @@ class HostMemory:
             replace(entries[0], steps=tuple(step for entry in entries for step in entry.steps)), buffers
         )
 
+    def launch(self, executable: Any) -> None:
+        """Run it."""
+        raise NotImplementedError
+
+    def launch_beside(self, executable: Any) -> None:
+        self.launch(executable)
+
+    def join(self) -> None:
+        """Nothing goes on beside."""
+
     def reserve(self, nbytes: int) -> np.ndarray:
         return self.alloc(nbytes)
 

@@ -33,6 +33,10 @@ class SideStream:
         self._driver("EventRecord", self._fork, self._main)
         self._driver("StreamWaitEvent", self._stream, self._fork)
 
+    def launch(self, executable: Any) -> None:
+        """Run an executable."""
+        self._driver("GraphLaunch", executable, self._stream)
+
     def copy(self, source: int, target: int, nbytes: int) -> None:
         """Copy within the device's memory."""
         self._driver("MemcpyDtoDAsync", target, source, nbytes, self._stream)

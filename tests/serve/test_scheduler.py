@@ -93,13 +93,13 @@ def test_tokens_of_short_prompts_that_are_taken_in_together_are_those_alone(
     small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on devices where reading the weights takes longer than some rows: by one run for some of the places."""
-    together, take_in = list[int](), Places.take_in
+    together, take_in = list[int](), Places.begin_taking_in
 
-    def noted(self: Places, places: Sequence[int], texts: Sequence[Text]) -> None:
+    def noted(self: Places, texts: Sequence[Text]) -> None:
         together.append(len(texts))
-        take_in(self, places, texts)
+        take_in(self, texts)
 
-    monkeypatch.setattr(Places, "take_in", noted)
+    monkeypatch.setattr(Places, "begin_taking_in", noted)
     for model in (small.model, small.alone):
         monkeypatch.setattr(model.session.device, "weight_rows", SHORT_PROMPT)
     check_promise(small.model, small.alone, seeded.rng(), 40, small.adapters, 2 * GROUPS)
