@@ -149,11 +149,12 @@ def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:
 
 
 class _Columns:
-    """Which columns queries, keys and values are made of."""
+    """Which columns queries, keys and values are made of.  rows: those of each row that is normed."""
 
     def __init__(self, chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> None:
         self.attention, self.heads, self.sequences = attention, heads, chain.sequences
         self.seen: list[int] = []
+        self.rows: dict[tuple[ir.Value | Index, ...], list[int]] = {}
         self.reader = Reader(target)
         for tensor in _tensors(chain.attention, chain.rows_argument):
             self.reader.bind(tensor, self._note)
@@ -169,11 +170,17 @@ class _Columns:
                 self.reader.bind(tensor, partial(self._of_row, norm.source))
 
     def _of_row(self, source: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
-        """What a norm's result depends on: all of its row."""
+        """What a norm's result depends on: all of its row, which is read once."""
         if not all(isinstance(i, int) for i in index):
             raise Refused("its queries do not lie in rows")
-        row = [self.reader.read(source, [*index[:-1], d]) for d in range(shape_of(source)[-1])]
-        return row[index[-1]]
+        row = (source, *index[:-1])
+        if row not in self.rows:
+            before, self.seen = self.seen, []
+            for d in range(shape_of(source)[-1]):
+                self.reader.read(source, [*index[:-1], d])
+            self.rows[row], self.seen = self.seen, before
+        self.seen += self.rows[row]
+        return b.splat(b.constant(0.0, b.f32()), width)
 
     def _note(self, index: Sequence[Index], width: int) -> ir.Value:
         if not all(isinstance(i, int) for i in index):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from emulated_cuda.device import EmulatedCuda
 from shared_steps import EXAMPLES, GPT2, by_cpu, clear_weights, compiled, fill_cache
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.passes.decode_step import attention_heads
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 from lispgpt.runtime.session import Session
 
@@ -235,6 +237,20 @@ def test_norms_of_heads_count_in_what_one_launch_takes(tmp_path: Path) -> None:
     """Four layers of Qwen3 of 0.6B, and of the same without norms of heads."""
     plain, normed = (as_one(program, tmp_path) for program in ("llama_tiny.lisp", "qwen3.lisp"))
     assert 5 < normed - plain < 40
+
+
+def test_a_row_that_is_normed_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each number of a head depends on all of its columns: to read these for each took most of compiling Qwen3."""
+    reads, note = [0], attention_heads._Columns._note
+
+    def counted(self: Any, index: Any, width: int) -> Any:
+        reads[0] += 1
+        return note(self, index, width)
+
+    monkeypatch.setattr(attention_heads._Columns, "_note", counted)
+    artifact = compiled(tmp_path, "cuda:sm_90a", program="qwen3.lisp", layers=1, **{"head-width": 64})
+    assert len(artifact.plan.entries[0].launches) == 1
+    assert reads[0] < 4 * (4 + 2 + 2) * 64
 
 
 def as_one(program: str, tmp_path: Path) -> int:
