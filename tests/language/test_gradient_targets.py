@@ -38,6 +38,14 @@ def show_place(error: UserError) -> str:
     return error.span.source.text[error.span.start : error.span.end]
 
 
+def test_a_step_of_a_loop_differentiates_by_a_window_that_was_there_before_it() -> None:
+    given = drawn({"x": (3, 4)}, 9)
+    row = "(slice x [1 0] [nil 4])"
+    step = "(fn [h i] (let [[g] (gradients (sum (* r r r)) [r])] [(+ h g) nil]))"
+    text = f"(let [r {row}] (first (scan {step} (* 0.0 r) 2)))"
+    np.testing.assert_allclose(evaluated(text, given), 6 * given["x"][1] ** 2, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "window,taken",
     [
