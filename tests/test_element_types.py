@@ -119,6 +119,32 @@ def test_arithmetic_keeps_to_its_type(tmp_path: Path, target: str) -> None:
         np.testing.assert_array_equal(found["cut"], k.astype(np.int16))
 
 
+def test_words_of_matrices_places_and_slopes_are_of_64_bits(tmp_path: Path) -> None:
+    text = """(require algebra transforms)
+        (entry e [(x [4 4] f64) (k [4] i32)]
+          (let [s (+ (product x (transposed x)) (identity-matrix 4 f64)) row (slice x [1 0] [nil 4])
+                [q r] (qr s) [values _] (symmetric-eigen s)
+                cubes (fn [x] (* x x x)) slopes (fn [x] (first (gradients (sum (cubes x)) [x])))]
+            {:cholesky (cholesky s) :inverse (inverse s) :qr (product q r) :eigen (sort (reshape values [1 4]))
+             :added (scatter-add x s k) :sums (segment-sum x k 3) :along (nth (jvp cubes row (* 2.0 row)) 1)
+             :slopes (jacobian cubes row) :bends (jacobian slopes row) :fourier (first (fft x s))
+             :total (einsum [] x [i j])}))"""
+    (tmp_path / "w.lisp").write_text("(require nn arrays gradients)\n" + text)
+    rng = seeded.rng()
+    x, k = rng.normal(size=(4, 4)), rng.integers(0, 3, 4)
+    with lispgpt.load(tmp_path / "w.lisp", cache=None, quick=True) as model:
+        found = model.run("e", x=x, k=k)
+    s, added = x @ x.T + np.eye(4), x.copy()
+    np.add.at(added, k, s)
+    wanted = {"cholesky": np.linalg.cholesky(s), "inverse": np.linalg.inv(s), "qr": s, "added": added}
+    wanted |= {"eigen": np.linalg.eigvalsh(s)[None], "sums": np.stack([x[k == i].sum(0) for i in range(3)])}
+    wanted |= {"along": 6 * x[1] ** 3, "slopes": np.diag(3 * x[1] ** 2), "bends": np.diag(6 * x[1])}
+    wanted |= {"fourier": np.fft.fft(x + 1j * s).real, "total": x.sum()}
+    for name, right in wanted.items():
+        assert found[name].dtype == np.float64, name
+        np.testing.assert_allclose(found[name], right, rtol=1e-9, atol=1e-10, err_msg=name)
+
+
 @pytest.mark.drawn
 @pytest.mark.parametrize(
     ("text", "given", "said"),

@@ -12,17 +12,22 @@
 
 (defn transposed [a] (transpose a [1 0]))
 (defn product [a b] (contract [i j] a [i k] b [k j]))
-(defn identity-matrix [n] (tensor [i n j n] (select (= i j) 1.0 0.0)))
+; of a type, f32 where none is given
+(defn identity-matrix [n & type]
+  (let [type (first (concat type [f32]))]
+    (tensor [i n j n] (select (= i j) (cast 1.0 type) (cast 0.0 type)))))
 
 ; 1.0 at the place of a number, 0.0 elsewhere
-(defn unit-vector [n place] (tensor [i n] (select (= i place) 1.0 0.0)))
+(defn unit-vector [n place & type]
+  (let [type (first (concat type [f32]))]
+    (tensor [i n] (select (= i place) (cast 1.0 type) (cast 0.0 type)))))
 
 ; products of what several tensors have, summed over the indices that the result has not:
 ; (einsum [i l] a [i j] b [j k] c [k l]), two tensors at a time from the first on
 (defn among? [name names] (< 0 (count (filter (fn [n] (= n name)) names))))
 ; of one alone the sums over the indices that the result has not, or its dimensions in another order
 (defn einsum-form [result parts]
-  (cond (= (count parts) 2) `(contract ~result ~@parts (full [] 1.0 f32) [])
+  (cond (= (count parts) 2) `(contract ~result ~@parts (full [] 1.0 (summed-in ~(first parts))) [])
         (= (count parts) 4) `(contract ~result ~@parts)
         true
         (let [[a of-a b of-b] (take 4 parts)
@@ -42,8 +47,8 @@
                      rest (- rest (contract [i] l [i k] row [k]))
                      scale (sqrt (at rest j))
                      column (tensor [i n] (select (< i j) 0.0 (/ (at rest i) scale)))]
-                 [(+ l (outer column (unit-vector n j))) nil]))]
-    (first (scan step (full [n n] 0.0 f32) n))))
+                 [(+ l (outer column (unit-vector n j (summed-in a)))) nil]))]
+    (first (scan step (full [n n] 0.0 (summed-in a)) n))))
 
 ; Gauss and Jordan's elimination, each step by the row that has most: a [n n] and b [n m] -> x, of which a * x is b
 (defn eliminated [a b]
@@ -64,7 +69,7 @@
 (defgradient solve [g x a b]
   (let [back (solve (transposed a) g)]
     [(- (product back (transposed x))) back]))
-(defn inverse [a] (solve a (identity-matrix (dim a 0))))
+(defn inverse [a] (solve a (identity-matrix (dim a 0) (summed-in a))))
 
 ; a [m n], of which the columns are independent -> [q r]: columns of length 1 at right angles, and an upper triangle,
 ; whose product is a.  By Gram and Schmidt, twice for each column
@@ -75,14 +80,14 @@
                      off (fn [v] (- v (contract [i] q [i k] (contract [k] q [i k] v [i]) [k])))
                      v (off (off column))
                      v (* v (at (elementwise (fn [s] (rsqrt s)) (reshape (dot v v) [1])) 0))]
-                 [(+ q (outer v (unit-vector n j))) nil]))
-        [q _] (scan step (full [m n] 0.0 f32) n)]
+                 [(+ q (outer v (unit-vector n j (summed-in a)))) nil]))
+        [q _] (scan step (full [m n] 0.0 (summed-in a)) n)]
     [q (contract [j k] q [i j] a [i k])]))
 
 ; of a symmetric a [n n]: [values vectors], in no order; vectors are columns.  Jacobi's rotations, each of one pair
 (defn symmetric-eigen [a & sweeps]
   (if (= (dim a 0) 1)
-    [(reshape a [1]) (identity-matrix 1)]
+    [(reshape a [1]) (identity-matrix 1 (summed-in a))]
     (rotated-to-diagonal a (first (concat sweeps [8])))))
 (defn rotated-to-diagonal [a sweeps]
   (let [n (dim a 0)
@@ -112,5 +117,5 @@
                                               (select (and (= i p) (= j q)) s
                                                       (select (and (= i q) (= j p)) (- s) 0.0))))))]
                  [[(product (transposed turn) (product a turn)) (product v turn)] nil]))
-        [[a v] _] (scan step [a (identity-matrix n)] pairs)]
+        [[a v] _] (scan step [a (identity-matrix n (summed-in a))] pairs)]
     [(tensor [i n] (at a i i)) v]))

@@ -20,6 +20,9 @@
   (let [kind (tensor-type sizes type)]
     (linalg.fill {:result kind} (cast number type) (tensor.empty {:result kind}))))
 
+; the type in which a tensor's numbers are summed
+(defn summed-in [x] (if (= "f64" (str (dtype x))) f64 f32))
+
 ; ---- reductions
 
 ; (f y) of y, which is x with the axis as its last; `keep` is [true] where the axis is to stay, with one element
@@ -117,7 +120,7 @@
 
 ; rows [m …] -> [count …]: sums of the rows that have the same id, from 0 on
 (defn segment-sum [rows ids count]
-  (scatter-add (full (replaced (shape rows) 0 count) 0.0 f32) rows ids))
+  (scatter-add (full (replaced (shape rows) 0 count) 0.0 (summed-in rows)) rows ids))
 
 ; ids [n] of i32 -> [count]: how often each number from 0 on is among them
 (defn bincount [ids count]

@@ -23,7 +23,7 @@
 ; [y dy]: (f x), and how fast it changes as x moves along t, which has x's shape: the gradient of a gradient
 (defn jvp [f x t]
   (let [y (f x)
-        along (full (shape y) 0.0 f32)
+        along (full (shape y) 0.0 (summed-in y))
         total (fn [a] (sum (reshape a [(elements-of a)])))
         [g] (gradients (total (* y along)) [x])
         [dy] (gradients (total (* g t)) [along])]
@@ -32,8 +32,8 @@
 ; ---- Fourier's transform of rows, "An Algorithm for the Machine Calculation of Complex Fourier Series", Cooley and
 ; Tukey 1965: halves of halves down to an odd length, which is a product with a matrix
 
-; cosines and sines of 2 pi times k over n, at k in i32
-(defn turn [k n] (* (/ (* 2 pi) n) (cast k f32)))
+; an angle of k parts of n, in a type
+(defn turn [k n type] (* (/ (* 2 pi) n) (cast k type)))
 
 ; [m n] and [m n], real and imaginary -> [real imaginary]
 (defn fourier-rows [re im]
@@ -44,12 +44,12 @@
             [fr fi] (fourier-rows (apart re) (apart im))
             [er ei] [(part-of-halves fr m h 0) (part-of-halves fi m h 0)]
             [odd-r odd-i] [(part-of-halves fr m h 1) (part-of-halves fi m h 1)]
-            c (tensor [k h] (cos (turn (cast k i32) n)))
-            s (tensor [k h] (sin (turn (cast k i32) n)))
+            c (tensor [k h] (cos (turn (cast k i32) n (summed-in re))))
+            s (tensor [k h] (sin (turn (cast k i32) n (summed-in re))))
             tr (+ (* odd-r c) (* odd-i s))
             ti (- (* odd-i c) (* odd-r s))]
         [(join [(+ er tr) (- er tr)] 1) (join [(+ ei ti) (- ei ti)] 1)])
-      (let [angle (fn [j k] (turn (mod (* (cast j i32) (cast k i32)) (: n i32)) n))
+      (let [angle (fn [j k] (turn (mod (* (cast j i32) (cast k i32)) (: n i32)) n (summed-in re)))
             c (tensor [j n k n] (cos (angle j k)))
             s (tensor [j n k n] (sin (angle j k)))
             by (fn [x w] (contract [r j] x [r k] w [j k]))]

@@ -31,7 +31,9 @@ def _added_rows(evaluator: Evaluator, form: Form, base: Any, rows: Any, ids: Any
     base, rows, ids = (shapes.tensor_of(evaluator, t, form, "added-rows") for t in (base, rows, ids))
     kinds = [t.type.element_type for t in (base, rows, ids)]
     fits = len(shape_of(ids)) == 1 and shape_of(base) and shape_of(rows) == (*shape_of(ids), *shape_of(base)[1:])
-    if not fits or kinds != [evaluator.builder.f32, evaluator.builder.f32, evaluator.builder.i32]:
+    floats = kinds[0] == kinds[1] and kinds[0] in (evaluator.builder.f32, evaluator.builder.f64)
+    if not fits or not floats or kinds[2] != evaluator.builder.i32:
         got = ", ".join(str(t.type) for t in (base, rows, ids))
-        evaluator.site.fail(f"`added-rows` wants [n ...] and [m ...] of f32 and [m] of i32, and got {got}", form)
+        wanted = "[n ...] and [m ...] of f32, or both of f64, and [m] of i32"
+        evaluator.site.fail(f"`added-rows` wants {wanted}, and got {got}", form)
     return Scatter(evaluator, rows, ids, 0, shape_of(base), form).onto(base)
