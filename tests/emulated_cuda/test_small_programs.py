@@ -35,6 +35,11 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(* 3.0 (cast (cast w f16) f32))",
         lambda a: 3 * a["w"].astype(np.float16).astype(np.float64),
     ),
+    "a product over nothing": (
+        "(weights (w [3 48]))",
+        "(+ w (contract [a b] (slice w [0 0] [3 0]) [a k] (reshape (slice w [0 0] [0 48]) [48 0]) [b k]))",
+        lambda a: a["w"],
+    ),
     "sums and roots of 64 bits": (
         "(weights (w [3 48]))",
         "(let [x (+ 1.0 (cast w f64))] (cast (sum (/ (sqrt (* x x)) (+ 2.0 (* x x)))) f32))",
