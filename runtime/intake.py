@@ -10,6 +10,10 @@ from lispgpt.runtime.decoding import chunk_sizes
 from lispgpt.runtime.prefixes import Prefixes
 from lispgpt.runtime.text import Text
 
+STEPS_ROWS = 2
+"""Positions that go with one step, in rows that take as long as reading the weights once: what a step costs the host
+beside is shared by as many as the others can wait for."""
+
 
 class Intake:
     """A prompt on its way into the states for one sequence.  clean: whether these then hold what chunks from nothing
@@ -28,15 +32,17 @@ class Intake:
         generator.position = self._done
 
     def chunk(self) -> int | None:
-        """Take in the next chunk, beside what is started next; the token that follows, after the last."""
+        """Take in the next chunks, as many as are worth one step of others, and the last of them beside what is started
+        next; the token that follows, after the last of all."""
         generator, prompt, page = self.text.generator, self.text.prompt, self._prefixes.page
         lost = generator.session.holder is not generator  # a near tie of another sequence was decided on the states
         if lost:
             self._begin()
+        reach = self._done + STEPS_ROWS * generator.session.device.weight_rows
         while len(prompt) - self._done > page:
             generator.take_in(prompt[self._done : self._done + page], page, beside=not lost)
             self._done += page
-            if not lost:
+            if not lost and self._done >= reach:
                 return None
         rest, entry = prompt[self._done :], None
         sizes = tuple(size for size in generator.chunks if size <= page)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -261,8 +262,9 @@ def test_a_text_is_told_as_it_is_made_and_ends_when_it_is_cancelled(model: lispg
 def test_a_long_prompt_holds_up_no_other_text(
     model: lispgpt.Model, ahead: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two chunks of it the others have a step, on devices whose steps go on by themselves, too."""
+    """Between some chunks of it the others have a step, on devices whose steps go on by themselves, too."""
     scheduler, found, heard = Scheduler(model, PLACES, 9), list[int](), queue.Queue[Heard]()
+    taken = list[int]()
     long = Request([*range(100, 220)], {"max_new_tokens": 2, "greedy": True})
 
     def hear(*_: object) -> None:
@@ -275,6 +277,7 @@ def test_a_long_prompt_holds_up_no_other_text(
     def noted(self: Intake) -> int | None:
         if running.text is not None and self.text is not running.text:
             found.append(len(running.text.tokens))
+            taken.append(self._done)
         return chunk(self)
 
     monkeypatch.setattr(Intake, "chunk", noted)
@@ -285,6 +288,8 @@ def test_a_long_prompt_holds_up_no_other_text(
     finally:
         scheduler.close()
     assert len(found) > 3 and len({*found}) == len(found)
+    rows = model.session.device.weight_rows
+    assert {after - before for before, after in pairwise(taken)} == {2 * rows} and rows == scheduler.page
 
 
 def test_what_a_device_can_draw_it_draws_whatever_is_beside(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
