@@ -48,6 +48,21 @@ class Bound:
             found += [made.operands[0]] if made.name == "tensor.extract" else []
         return found
 
+    def dims(self) -> set[int]:
+        """The op's loops that the values depend on."""
+        found: set[int] = set()
+        waiting = [value for _, value in self.terms]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value.owner, ir.Block):
+                if value.owner == self.op.regions[0].blocks[0]:
+                    found.update(dim_positions(indexing_maps(self.op)[ir.BlockArgument(value).arg_number]))
+                continue
+            made = defining_op(value)
+            waiting += list(made.operands)
+            found |= {ir.IntegerAttr(made.attributes["dim"]).value} if made.name == "linalg.index" else set()
+        return found
+
     def operand(self) -> int | None:
         """The number of the op's operand whose element the bound is; None where it is anything else."""
         if self.constant or len(self.terms) != 1 or self.terms[0][0] != 1:
