@@ -8,68 +8,69 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import each, either, loop, when, word
-from lispgpt.passes.decode_step.batch_attention import OwnRows, TextAttention
-from lispgpt.passes.decode_step.batch_launch import BatchLaunch
-from lispgpt.passes.decode_step.batch_layout import STEP_BYTES, SUMMER
-from lispgpt.passes.decode_step.batch_lm_head import BatchLmHead
-from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
-from lispgpt.passes.decode_step.batch_residual import PAUSE, ResidualStream, Summed
-from lispgpt.passes.decode_step.batch_rows import HiddenUnits, Queries
-from lispgpt.passes.decode_step.batch_sums import Summer, leave_addends
+from lispgpt.ir.threads import each, either, if_there, lesser, loop, real, when, word
+from lispgpt.passes.decode_step.attention import NewRow, PastRows
+from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS, STEP_BYTES, SUMMER
+from lispgpt.passes.decode_step.batch_products import Held, TextProducts, for_threads, put
+from lispgpt.passes.decode_step.batch_sums import BatchResidual, Exchange, Place, Summer, leave_addends, wait_for_tokens
+from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.hoisted import make_hoisted
+from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kernel import StepKernel, clear, input_of
 from lispgpt.passes.decode_step.largest_logit import choose, chosen_before, end, report
-from lispgpt.passes.decode_step.launch import Launch, copied
-from lispgpt.passes.decode_step.layout import WEIGHT_COPIER
-from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
-from lispgpt.passes.decode_step.weight_ring import WeightCopier
+from lispgpt.passes.decode_step.launch import Launch, attention_of_layer
+from lispgpt.passes.decode_step.layout import PARTS, WEIGHT_COPIER
+from lispgpt.passes.decode_step.lm_head import BatchLmHead
+from lispgpt.passes.decode_step.residual import Residual
+from lispgpt.passes.decode_step.rows import HiddenUnits, Queries, Row, Rows
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, THREADS, Sharing
+from lispgpt.passes.decode_step.softmax_merge import join_parts, pairs_of
+from lispgpt.passes.decode_step.weight_copies import WeightCopier, chunks_ahead
 from lispgpt.passes.targets import ptx
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
+NEW_ROW_THREADS = THREADS + 32 * NEW_ROW_SUBGROUPS
+"""Threads that multiply or have the sequences' own rows."""
+
 
 class BatchLayers:
-    def __init__(self, launch: BatchLaunch) -> None:
-        self.launch = launch
+    """All runs of the launch; one block leaves the last one's results."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch, self.lm_head = launch, BatchLmHead(launch, TextProducts(launch))
 
     def emit(self) -> None:
-        """All runs of the launch; one block leaves the last one's results."""
-        launch, layout = self.launch, self.launch.layout
+        launch, layout, sequence = self.launch, self.launch.layout, self.launch.subgroup
+        residual, norm = BatchResidual(launch), launch.chain.norms[2]
 
         def run(number: Number, chunk: Number) -> list[Number]:
-            def layers() -> list[Number]:
-                self._begin(number)
+            behind = Place.behind_layer(launch, number, word(layout.layers - 1))
 
+            def layers() -> list[Number]:
                 def layer(n: Number, first: Number, since: Number) -> list[Number]:
                     return [first + layout.layer_chunks, self._layer(number, n, first, since)]
 
+                self._begin(number)
                 return loop(0, layout.layers, [chunk, word(0)], layer)
 
-            def other() -> list[Number]:
+            def others() -> list[Number]:
                 if launch.kept:
-                    reports = (number > 0) & launch.reports & (launch.subgroup < layout.sequences)
-                    when(reports, lambda: report(launch, number, launch.subgroup))
-                return [chunk, ptx.clock() - PAUSE]
+                    reports = (number > 0) & launch.reports & (sequence < layout.sequences)
+                    when(reports, lambda: report(launch, number, sequence))
+                residual.follow(behind)
+                return [chunk, ptx.clock() - layout.pause]
 
-            chunk, since = either(launch.layered, "rr", layers, other)
-            products = TextProducts(launch)
-            residual_stream, norm = ResidualStream(products), launch.chain.norms[2]
-            weights = residual_stream.weights(norm, 0)
-            behind = Summed.of_run(launch.before + number)
-            when(launch.cluster >= layout.layer_clusters, lambda: residual_stream.follow(behind))
-            last = residual_stream.take(behind, since)
-            residual_stream.leave_normed(last, norm, weights)
-            BatchLmHead(products).emit(chunk, number)
+            chunk, since = either(launch.layered, "rr", layers, others)
+            weights = residual.weights(norm, 0)
+            self.lm_head.put(residual, residual.normed(residual.take(behind, since), norm, weights))
+            launch.meet()
+            self.lm_head.emit(chunk, number)
+            launch.meet()
             return [chunk + chunks_ahead(launch)]
 
         loop(0, launch.times, [word(0)], run)
-        ends = launch.reports & (launch.subgroup < layout.sequences)
-        when(ends, self._end)
-
-    def _end(self) -> None:
-        launch, sequence = self.launch, self.launch.subgroup
-        end(launch, choose(launch, launch.before + launch.times, sequence), launch.times - 1, sequence)
+        ends, last = launch.reports & (sequence < layout.sequences), launch.times - 1
+        when(ends, lambda: end(launch, choose(launch, launch.before + launch.times, sequence), last, sequence))
 
     def _begin(self, run: Number) -> None:
         """A run's tokens: the launch's first ones, or those that the run before has chosen; and what is made ahead."""
@@ -83,62 +84,167 @@ class BatchLayers:
         if launch.chain.hoisted:
             position = launch.position_of(launch.sequence) + run
             make_hoisted(launch, position, launch.sequence.index(), partial(for_threads, launch))
-        self.launch.wait_for_tokens()
+        wait_for_tokens()
 
     # ---- a layer
 
     def _layer(self, run: Number, layer: Number, chunk: Number, since: Number) -> Number:
-        """since: the clock when the block has left its part of the last exchange; returns that of the next one."""
         launch = self.launch.again()
-        layout, chain, products = launch.layout, launch.chain, TextProducts(launch)
-        residual_stream = ResidualStream(products)
-        count = ((launch.before + run) * layout.layers + layer) * 2
+        layout, chain, products, residual = launch.layout, launch.chain, TextProducts(launch), BatchResidual(launch)
         parity = launch.at_layer(run, layer)
+
+        def add(number: int, held: Held, source: str) -> Number:
+            products.leave_sums(held, source)
+            launch.meet()
+            leave_addends(products, Exchange.of(launch, run, layer, number), held.sharing)
+            return ptx.clock()
+
         with ExitStack() as stack:
             qkv = products.load_rows(chunk, layout.qkv, layout.qkv_tiles)
-            out_projection = products.load_columns(chunk + layout.first_out_projection, layout.out_projection)
+            out_projection = products.load_columns(
+                chunk + layout.first_out_projection, layout.out_projection, products.weights
+            )
             products.release(qkv, out_projection)
             attention = TextAttention(stack, launch, run, layer)
-            queries, weights = Queries(stack, products, layer), residual_stream.weights(chain.norms[0], layer)
+            queries, weights = (
+                Queries(stack, launch, layer, launch.thread, THREADS),
+                residual.weights(chain.norms[0], layer),
+            )
             attention.load_early()
-            numbers = either(
-                layer == 0, "f" * (4 * len(residual_stream.lines)),
-                lambda: self._embedded(residual_stream, run),
-                lambda: residual_stream.take(Summed.of_layer(launch, launch.before + run, layer - 1), since),
+            before = Place.behind_layer(launch, run, layer - 1)
+            x = either(
+                layer > 0, "f" * (residual.each * len(residual.pieces)),
+                lambda: residual.take(before, since), lambda: residual.of_tokens(run),
             )  # fmt: skip
-            residual_stream.leave_scaled(numbers, chain.norms[0], weights)
+            self._hand_on(residual, x, chain.norms[0], weights[0])
             attention.load()
             products.leave_sums(qkv, "x")
-            products.wait_at()
-            queries.leave()
+            launch.meet()
+            self._leave(queries, products, layout.qkv)
             attention.publish(parity)
         launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.sequences, parity)
         products.split_up("attended", "attended_parts", layout.each * layout.depth)
-        products.leave_sums(out_projection, "attended_parts")
-        products.wait_at()
-        leave_addends(launch, count, layout.out_projection)
-        since = ptx.clock()
+        behind = Place.behind_attention(launch, run, layer)
+        since = add(0, out_projection, "attended_parts")
         with ExitStack() as stack:
             up = products.load_rows(chunk + layout.first_up, layout.up, layout.up_tiles)
-            down = products.load_columns(chunk + layout.first_down, layout.down)
+            down = products.load_columns(chunk + layout.first_down, layout.down, products.weights)
             products.release(up, down)
-            hidden, weights = HiddenUnits(stack, products, layer), residual_stream.weights(chain.norms[1], layer)
-            added = residual_stream.take(Summed.of_attention(launch, launch.before + run, layer), since)
-            residual_stream.leave_scaled(added, chain.norms[1], weights)
+            hidden, weights = (
+                HiddenUnits(stack, launch, layer, launch.thread, THREADS),
+                residual.weights(chain.norms[1], layer),
+            )
+            self._hand_on(residual, residual.take(behind, since), chain.norms[1], weights[0])
             products.leave_sums(up, "x")
-            products.wait_at()
-            hidden.leave()
-        launch.await_ranks("units", 4 * layout.hidden * layout.sequences, parity)
-        products.split_up("units", "x", layout.hidden)
-        products.leave_sums(down, "x")
-        products.wait_at()
-        leave_addends(launch, count + 1, layout.down)
-        return ptx.clock()
+            launch.meet()
+            self._leave(hidden, products, layout.up)
+        launch.await_ranks("hidden_units", 4 * layout.hidden * layout.sequences, parity)
+        products.split_up("hidden_units", "x", layout.hidden)
+        return add(1, down, "x")
 
-    def _embedded(self, residual_stream: ResidualStream, run: Number) -> list[Number]:
-        chain = self.launch.chain
-        with copied(self.launch, chain.embedding, chain.embedded, 0) as made:
-            return residual_stream.embed(made, run)
+    @staticmethod
+    def _leave(rows: Rows, products: TextProducts, sharing: Sharing) -> None:
+        """A thread that has no row may not ask for its sum: sums of the next product take their place once what is made
+        of these is there."""
+
+        def sum_of(row: Row, number: int) -> Number:
+            ask = partial(products.sum_of, sharing, row.sequence, row.row + number * rows.count, 1)
+            return (ask() if row.there is None else either(row.there, "f", ask, lambda: [real(0.0)]))[0]
+
+        def moments(row: Row) -> tuple[Number, Number]:
+            mean, factor = ptx.load_reals(products.launch.moments_place(row.sequence), 2)
+            return mean, factor
+
+        rows.leave(sum_of, moments)
+
+    def _hand_on(self, residual: Residual, numbers: list[Number], norm: NormWeights, gamma: list[Number]) -> None:
+        """The residual stream times a norm's gamma as an operand, and in each subgroup's memory all sequences' moments,
+        which are then at hand behind the product."""
+        launch = self.launch
+        put(residual, [x * g for x, g in zip(numbers, gamma, strict=True)])
+        residual.leave_moments(numbers)
+        launch.meet()
+        sequence = lesser(launch.lane, word(launch.layout.sequences - 1))
+        ptx.store_words(launch.moments_place(sequence), list(residual.moments(norm, sequence)))
+
+
+class TextAttention:
+    """The block's sequence's, of a layer, by the subgroups that multiply."""
+
+    def __init__(self, stack: ExitStack, launch: Launch, run: Number, layer: Number) -> None:
+        self.launch, self.position = launch, launch.position_at(run)
+        made, normed = attention_of_layer(stack, launch, layer)
+        self.past = PastRows(launch, made, normed, self.position, sequence=launch.sequence)
+        self.rows: list[tuple[list[Number], list[Number]]] = []
+
+    def load_early(self) -> None:
+        """What comes to registers ahead of the residual stream."""
+        self.rows = self.past.load(range(self.past.early))
+
+    def load(self) -> None:
+        """All that does at once."""
+        self.rows += self.past.load(range(self.past.early, self.past.turns))
+
+    def publish(self, parity: Number) -> None:
+        """Its heads' results to all ranks, once queries are there."""
+
+        def publish() -> None:
+            self.launch.await_ranks("own", 4 * self.launch.layout.head_rows, parity)
+            self.past.attend(self.rows)
+            ptx.wait_at(PARTS, NEW_ROW_THREADS)
+            each_ = self.launch.layout.each
+            for first in range(0, each_, SUBGROUPS):
+                one = partial(self._publish, self.launch.subgroup + first)
+                one() if each_ - first >= SUBGROUPS else when(self.launch.subgroup < each_ - first, one)
+
+        if_there(self.launch.has_sequence, publish)
+
+    def _publish(self, head: Number) -> None:
+        """One head's result."""
+        launch, layout = self.launch, self.launch.layout
+        at, there = pairs_of(launch)
+        _, total, *numbers = join_parts(launch, self.position, None, head, at)
+        whole = Number(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
+        for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+            pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
+            place = ((launch.sequence * layout.each + head) * layout.depth + (number & -4)) * 4
+            quad = launch.of_neighbours(pair, 2)
+            if_there(inside, partial(launch.send, "attended", [(place, quad)], 2))
+
+
+class OwnRows:
+    """The subgroups that have the sequence's own key and value of each layer."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+
+    def emit(self) -> None:
+        """All runs of the launch."""
+
+        def run(number: Number) -> None:
+            wait_for_tokens()
+            if_there(self.launch.has_sequence, lambda: each(0, self.launch.layout.layers, partial(self._layer, number)))
+
+        each(0, self.launch.times, run)
+
+    def _layer(self, run: Number, layer: Number) -> None:
+        launch = self.launch.again()
+        with ExitStack() as stack:
+            made, normed = attention_of_layer(stack, launch, layer)
+            own = NewRow(launch, made, normed, launch.position_at(run), launch.sequence)
+            self._await_own(launch.at_layer(run, layer))
+            each(launch.subgroup - (SUMMER + 1), launch.layout.kv, own.attend, NEW_ROW_SUBGROUPS)
+        ptx.arrive_at(PARTS, NEW_ROW_THREADS)
+
+    def _await_own(self, parity: Number) -> None:
+        """Wait for the rows.  Where each rank has a sequence the last subgroup, which has least to do, keeps matrix
+        units clocked meanwhile; of 2 sequences it makes no difference."""
+        barrier, rest = self.launch.barrier("own"), self.launch.target.matrix_rest // 2
+        if self.launch.has_sequence is not None:
+            ptx.wait(barrier, parity)
+            return
+        last = self.launch.subgroup == SUMMER + NEW_ROW_SUBGROUPS
+        b.either(last.value, lambda: keep_clocked(barrier, parity, rest), lambda: ptx.wait(barrier, parity))
 
 
 MORE_REGISTERS, FEW_REGISTERS = 144, 80
@@ -146,7 +252,7 @@ MORE_REGISTERS, FEW_REGISTERS = 144, 80
 
 
 class BatchKernel(StepKernel):
-    launches = BatchLaunch
+    launches = Launch
 
     def _clear(self, launch: Launch, thread: Number) -> None:
         """Zeros where operands have no part; and the sequences' tokens and positions where all of the block's subgroups
@@ -165,7 +271,7 @@ class BatchKernel(StepKernel):
         when(thread < layout.sequences, copy)
 
     def _roles(self, launch: Launch) -> None:
-        assert isinstance(launch, BatchLaunch)
+        assert isinstance(launch, Launch)
 
         def multiply() -> None:
             TENSOR_COPIES.registers(MORE_REGISTERS, more=True)

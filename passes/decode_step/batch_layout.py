@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import lcm
 
-from lispgpt.passes.decode_step.layout import BARRIER_BYTES, LINE, RANKS, Layout
+from lispgpt.passes.decode_step.layout import BARRIER_BYTES, LINE, PLACES, RANKS, Layout
 from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
 from lispgpt.passes.kernels.refusal import Refused
 
@@ -25,8 +25,6 @@ MATRIX_BYTES = 16 * MOST_SEQUENCES
 PART_BYTES = 2 * MATRIX_BYTES
 STEP_BYTES = OPERAND_PARTS * PART_BYTES
 """Of 16 numbers of all sequences."""
-QUADS_OF_TURN = 32
-"""Lines of four numbers that a subgroup takes at once: a part of a sequence's residual stream."""
 NUMBERS = 16
 """Of keys, and of values, that a lane has at once at most, as subgroups have a product's weights at the same time."""
 SUMMER = SUBGROUPS + 1
@@ -59,8 +57,9 @@ def _held_steps(sharing: Sharing) -> int:
 
 class BatchLayout(Layout):
     spread, under_way, brings = 1, 1, False
+    piece, pause = 4, 2400
     threads = 32 * (SUMMER + 1 + NEW_ROW_SUBGROUPS)
-    awaited = ("own", "attended", "units")
+    awaited = ("own", "attended", "hidden_units")
 
     def _take_turns(self) -> None:
         self.numbers = min(self.numbers, NUMBERS)
@@ -72,8 +71,7 @@ class BatchLayout(Layout):
     def _share_products(self, most: int) -> None:
         if self.sequences > MOST_SEQUENCES:
             raise Refused(f"{self.sequences} sequences are more than {MOST_SEQUENCES}")
-        self.line_parts = -(-self.width // (4 * QUADS_OF_TURN))
-        if self.line_parts > SUBGROUPS:
+        if self.residual_parts > SUBGROUPS:
             raise Refused(f"a block's subgroups do not have a residual stream of {self.width} at once")
         rows, columns = self.width // 16, -(-self.columns // 16)
         self.qkv, self.up = _share(-(-self.qkv_tiles // 2), rows), _share(-(-self.up_tiles // 2), rows)
@@ -88,23 +86,17 @@ class BatchLayout(Layout):
             return
         raise Refused(f"a block does not hold its part of a layer beside {self.sequences} sequences")
 
-    @property
-    def exchange_cost(self) -> float:
-        """Measured on an H100 beside launches apart, GPT-2 of 124M: two sequences 138 us where a graph takes 200, four
-        138 and 212, eight 155 and 207."""
-        return 1.25 + 0.04 * self.sequences
-
     def _sizes(self) -> dict[str, int]:
         sums = max(s.slices * pitch(s) for s in (self.qkv, self.up, self.out_projection, self.down))
         return {
             "x": STEP_BYTES * max(self.width, self.hidden) // 16,
             "attended_parts": STEP_BYTES * self.attended // 16,
             "attended": 4 * self.each * self.depth * self.sequences,
-            "units": 4 * self.hidden * self.sequences,
+            "hidden_units": 4 * self.hidden * self.sequences,
             "own": 4 * self.head_rows,
             "parts": self.parts * self.part,
             "sums": 4 * MOST_SEQUENCES * sums,
-            "statistics": 8 * self.line_parts * self.sequences,
+            "statistics": 8 * self.residual_parts * self.sequences,
             "moments": 8 * SUBGROUPS * self.sequences,
             "ahead": self.hoisted_at[None],
             "best": 16 * SUBGROUPS * self.sequences,
@@ -113,36 +105,12 @@ class BatchLayout(Layout):
             "barriers": BARRIER_BYTES,
         }
 
-    @property
-    def quads(self) -> int:
-        """Lines of four numbers of a sequence in a rank's columns."""
-        return self.columns // 4
-
-    @property
-    def rank_lines(self) -> int:
-        """Lines of four numbers of all sequences in a rank's columns."""
-        return self.sequences * self.quads
-
-    @property
-    def own_lines(self) -> int:
-        """Of a rank's, those that one of its blocks sums up."""
-        return -(-self.rank_lines // self.layer_clusters)
-
-    @property
-    def addend_lines(self) -> int:
-        """Of what the clusters add to one exchange's residual stream: each writes each rank's lines, by the block that
-        sums."""
-        return RANKS * self.layer_clusters * self.layer_clusters * self.own_lines
-
-    @property
-    def residual_bytes(self) -> int:
-        return 4 * self.sequences * self.width
-
     @cached_property
     def lines(self) -> dict[str, int]:
+        addends = RANKS * self.layer_clusters * self.layer_clusters * self.own_lines
         sizes = {
-            "addends": 2 * 16 * self.addend_lines,
-            "residual_stream": 3 * self.residual_bytes,
+            "addends": 2 * 16 * addends,
+            "residual_stream": PLACES * 4 * self.sequences * self.width,
             "best": 2 * 32 * self.blocks * self.sequences,
         }
         return dict(zip([*sizes, "end"], accumulate(sizes.values(), initial=128), strict=True))

@@ -9,12 +9,10 @@ subgroups read the same of the other side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import each, if_there, lesser, real, when, word
-from lispgpt.passes.decode_step.batch_launch import MULTIPLIERS, THREADS, BatchLaunch
 from lispgpt.passes.decode_step.batch_layout import (
     MATRIX_BYTES,
     MOST_SEQUENCES,
@@ -23,123 +21,52 @@ from lispgpt.passes.decode_step.batch_layout import (
     STEP_BYTES,
     pitch,
 )
+from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import LINE
-from lispgpt.passes.decode_step.products import Products
-from lispgpt.passes.decode_step.sharing import Sharing
+from lispgpt.passes.decode_step.products import LINE_STEPS, Held, Numbers, Products, Read, tiles_of
+from lispgpt.passes.decode_step.residual import Residual
+from lispgpt.passes.decode_step.sharing import THREADS, Sharing
 from lispgpt.passes.decode_step.weights import Fragment, Weights
 from lispgpt.passes.targets import ptx
 
-LINE_STEPS = LINE // 16
 Totals = list[list[Number]]
 
 
-@dataclass
-class Held:
-    """A subgroup's share of a product.  slice: of the depth.  tiles: of rows.  works: whether it has a share, where not
-    all subgroups have.  numbers: of each tile and step.  read: of the ring's slots that it has read, the arrivals for
-    each, and whether there is one."""
-
-    sharing: Sharing
-    slice: Number
-    tiles: list[Number]
-    works: Number | None
-    numbers: list[list[Fragment]]
-    read: list[tuple[Number, int, Number | None]]
-
-
-class TextProducts:
-    def __init__(self, launch: BatchLaunch) -> None:
-        self.launch, self.products = launch, Products(launch)
+class TextProducts(Products):
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
         self.weights = Weights(launch)
-
-    def wait_at(self) -> None:
-        """All subgroups that multiply."""
-        ptx.wait_at(MULTIPLIERS, THREADS)
 
     # ---- weights
 
     def load_rows(self, chunk: Number, sharing: Sharing, count: int) -> Held:
         """The chunk-th chunk and those behind it, so many, each 8 rows."""
         launch, layout, lane = self.launch, self.launch.layout, self.launch.lane
-        number, works = self.products.share_out(sharing)
+        number, _ = self.share_out(sharing)
         part = number % sharing.slices
-        tiles = self._tiles(number // sharing.slices, sharing)
+        tiles = tiles_of(number // sharing.slices, sharing)
         first, odd, arrivals = part * sharing.steps, (lane // 8 & 1) == 1, layout.arrivals // sharing.slices
         pairs = [[launch.slot(chunk + n) for n in (t * 2, lesser(t * 2 + 1, word(count - 1)))] for t in tiles]
 
-        def load() -> list[Fragment]:
+        def load() -> Numbers:
             found = []
             for pair in pairs:
                 for slot, parity in pair:
                     ptx.wait(launch.full(slot), parity)
                 base = launch.start + odd.where(pair[1][0], pair[0][0]) * layout.chunk
                 found += [self.weights.load(self._place_of_row(base, first + i)) for i in range(sharing.steps)]
-            return found
+            return found, []
 
-        read: list[tuple[Number, int, Number | None]] = []
+        read: list[Read] = []
         for tile, ((one, _), (other, _)) in zip(tiles, pairs, strict=True):
             there = None if count % 2 == 0 else tile * 2 + 1 < count
             read += [(one, arrivals, None), (other, arrivals, there)]
-        return self._held(sharing, part, tiles, works, load, read)
+        return self.hold(sharing, part, tiles, load, read, sharing.steps)
 
     def _place_of_row(self, base: Number, step: Number) -> Number:
         """Where a lane's weights of a step lie: of its row in a chunk of 8."""
         row, line = self.launch.lane % 8, 8 * 2 * LINE
         return self.weights.column_place(base + step // LINE_STEPS * line, step % LINE_STEPS, word(0), row)
-
-    def load_columns(self, chunk: Number, sharing: Sharing) -> Held:
-        """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
-        launch, layout = self.launch, self.launch.layout
-        number, works = self.products.share_out(sharing)
-        part = number // sharing.tiles
-        tiles = self._tiles(number % sharing.tiles, sharing)
-        first = part * sharing.steps
-        rows = [lesser(tile * 16 + launch.lane % 16, word(layout.columns - 1)) for tile in tiles]
-        starts = range(0, sharing.steps, LINE_STEPS)
-        slots = [launch.slot(chunk + (first + start) // LINE_STEPS) for start in starts]
-
-        def load() -> list[Fragment]:
-            found: list[list[Fragment]] = [[] for _ in tiles]
-            for start, (slot, parity) in zip(starts, slots, strict=True):
-                ptx.wait(launch.full(slot), parity)
-                base = launch.start + slot * layout.chunk
-                for step in range(start, min(start + LINE_STEPS, sharing.steps)):
-                    for tile, row, mine in zip(tiles, rows, found, strict=True):
-                        place = self.weights.column_place(base, (first + step) % LINE_STEPS, tile, row)
-                        mine.append(self.weights.load(place))
-            return [a for mine in found for a in mine]
-
-        arrivals = layout.arrivals // layout.readers(sharing)
-        return self._held(sharing, part, tiles, works, load, [(slot, arrivals, None) for slot, _ in slots])
-
-    @staticmethod
-    def _tiles(group: Number, sharing: Sharing) -> list[Number]:
-        """A subgroup's, of those that each group of subgroups has."""
-        turns = sharing.all // sharing.tiles
-        return [word(i) if sharing.tiles == 1 else group + i * sharing.tiles for i in range(turns)]
-
-    def _held(
-        self,
-        sharing: Sharing,
-        part: Number,
-        tiles: list[Number],
-        works: Number | None,
-        load: Callable[[], list[Fragment]],
-        read: list[tuple[Number, int, Number | None]],
-    ) -> Held:
-        steps = sharing.steps
-        numbers, _ = self.products.load_where(works, steps * len(tiles), (0, 1), lambda: (load(), []))
-        parts = [numbers[i : i + steps] for i in range(0, len(numbers), steps)]
-        return Held(sharing, part, tiles, works, parts, [(s, n, both_of(works, there)) for s, n, there in read])
-
-    def release(self, *held: Held) -> None:
-        """Let what comes next take the place of weights that are in registers now."""
-
-        def arrive() -> None:
-            for slot, count, there in (one for mine in held for one in mine.read):
-                if_there(there, partial(ptx.arrive, self.launch.empty(slot), count))
-
-        self.launch.once_read(arrive)
 
     # ---- operands
 
@@ -202,7 +129,7 @@ class TextProducts:
             store_parts(launch.place(name), number // quads, number % quads, values)
 
         for_threads(launch, launch.layout.sequences * quads, quad)
-        self.wait_at()
+        launch.meet()
 
 
 def store_parts(place: Number, sequence: Number, quad: Number, values: Sequence[Number]) -> None:
@@ -216,15 +143,20 @@ def store_parts(place: Number, sequence: Number, quad: Number, values: Sequence[
         ptx.store_words(to + number * PART_BYTES, pair)
 
 
-def for_threads(launch: BatchLaunch, count: int, body: Callable[[Number], None]) -> None:
+def put(residual: Residual, numbers: Sequence[Number]) -> None:
+    """The residual stream, scaled or normed, as an operand."""
+    for piece, own in residual.by_pieces(numbers):
+        if_there(piece.works, partial(store_parts, residual.launch.place("x"), piece.sequence, piece.number, own))
+
+
+def for_threads(launch: Launch, count: int, body: Callable[[Number], None]) -> None:
     """body(number) of so many numbers, each by one of the threads that multiply."""
-    first = launch.subgroup * 32 + launch.lane
     turns = -(-count // THREADS)
     if turns > 8:
-        each(first, count, body, THREADS)
+        each(launch.thread, count, body, THREADS)
         return
     for turn in range(turns):
-        number = first + turn * THREADS
+        number = launch.thread + turn * THREADS
         if (turn + 1) * THREADS <= count:
             body(number)
         else:
@@ -235,10 +167,3 @@ def added(chains: Totals) -> list[Number]:
     """The sums of an operand's parts' chains."""
     first, second, third = chains
     return [x + (y + z) for x, y, z in zip(first, second, third, strict=True)]
-
-
-def both_of(one: Number | None, other: Number | None) -> Number | None:
-    """Whether both hold; None: one that always does."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other

@@ -18,7 +18,7 @@ from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, rank_of, va
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import GATHERED, RACES, RESIDUAL_STREAM, TWO_ROLES
 from lispgpt.passes.decode_step.races import Race, Races, beats, largest, smallest, sum_across
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, THREADS
 from lispgpt.passes.targets import ptx
 
 OF_SUBGROUP = 2
@@ -28,7 +28,6 @@ HEAT, BEST, ENTRY, LINE = 16, 32, 12, 16
 publish."""
 OF_RACE = 2
 """Lines that a block publishes of its race."""
-THREADS = 32 * SUBGROUPS
 PAUSE = 900
 """Clocks until lines are first asked for, in whose way who asks too early is."""
 

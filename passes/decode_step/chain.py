@@ -79,12 +79,29 @@ class HeadNorm:
 
 
 @dataclass(frozen=True)
-class Chain:
-    """The tokens' and positions' arguments are inputs that a run leaves for the next; embedding: the kernel that makes
-    the residual stream, `residual stream` the number of its result, embedded: its arguments.  ups: products whose rows
-    are hidden units; where there are two the second reads what the first has made, as its `residual stream`.  vocab:
-    tokens that may be chosen. settings: by which the next token is drawn; report: how clearly the largest is that,
-    where that is taken. sequences: rows of the residual stream."""
+class NextToken:
+    """What comes behind the last product.  next: the token that is chosen.  report: how clearly it is the largest, and
+    settings: by which it is drawn; the one or the other is None.  tokens, positions: the arguments that a run leaves
+    for the next.  vocab: tokens that may be chosen."""
+
+    next: Series
+    report: Series | None
+    settings: Series | None
+    tokens: int
+    positions: int
+    vocab: int
+
+    @property
+    def chosen(self) -> list[Series]:
+        """Where a run leaves what it has chosen."""
+        return [self.next] if self.report is None else [self.next, self.report]
+
+
+@dataclass(frozen=True)
+class Chain(NextToken):
+    """embedding: the kernel that makes the residual stream, `residual stream` the number of its result, embedded: its
+    arguments.  gate_up: products whose rows are hidden units; where there are two the second reads what the first has
+    made, as its `residual stream`.  sequences: rows of the residual stream."""
 
     calls: Sequence[ir.Operation]
     embedding: ir.Operation
@@ -104,19 +121,8 @@ class Chain:
     down: Product
     lm_head: Product
     logits: Series
-    next: Series
-    report: Series | None
-    settings: Series | None
-    tokens: int
-    positions: int
-    vocab: int
     sequences: int
 
     @property
     def width(self) -> int:
         return self.qkv.depth
-
-    @property
-    def chosen(self) -> list[Series]:
-        """Where a run leaves what it has chosen."""
-        return [self.next] if self.report is None else [self.next, self.report]

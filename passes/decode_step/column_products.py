@@ -8,11 +8,10 @@ from __future__ import annotations
 from functools import partial
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import either, lesser, loop, real, word
-from lispgpt.passes.decode_step.layout import LINE
-from lispgpt.passes.decode_step.products import PAIR, Loaded, Numbers, Products, RingProduct
+from lispgpt.ir.threads import either, loop, real, when
+from lispgpt.passes.decode_step.products import LINE_STEPS, PAIR, Held, Products, RingProduct
 from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
-from lispgpt.passes.decode_step.weights import Fragment, Scale, ScaledWeights, weights_of
+from lispgpt.passes.decode_step.weights import Fragment, ScaledWeights, weights_of
 from lispgpt.passes.targets import ptx
 
 
@@ -30,38 +29,14 @@ class ColumnProducts(RingProduct):
         """Whether its weights are whole numbers, of which BF16 takes long to make."""
         return isinstance(self.weights, ScaledWeights)
 
-    def _multiply_loaded(self) -> None:
-        loaded, steps = self.loaded, self.sharing.steps
-        right = self._operand(loaded.slice * steps, steps)
-        x = self.weights.sums(loaded.numbers, right, loaded.scales)
-        row = loaded.slice * self.launch.layout.sum_columns + loaded.tile * 16 + self.group
-        self._leave(row, x, loaded.works)
+    def _multiply_held(self) -> None:
+        held, steps = self.held, self.sharing.steps
+        x = self.weights.sums(held.numbers[0], self._operand(held.slice * steps, steps), held.scales)
+        row = held.slice * self.launch.layout.sum_columns + held.tiles[0] * 16 + self.group
+        self._leave(row, x, held.works)
 
-    def _load(self) -> Loaded:
-        launch, layout, weights, sharing = self.launch, self.launch.layout, self.weights, self.sharing
-        number, works = self.products.share_out(sharing)
-        tile, part = number % sharing.tiles, number // sharing.tiles
-        first, line = part * sharing.steps, LINE // 16
-        row = self._row(tile)
-        each_, count = weights.shared(sharing.steps, line)
-
-        def load() -> Numbers:
-            numbers: list[Fragment] = []
-            scales: list[Scale] = []
-            for start in range(0, sharing.steps, line):
-                slot, parity = launch.slot(self.chunk + (first + start) // line)
-                ptx.wait(launch.full(slot), parity)
-                base = launch.start + slot * layout.chunk
-                for step in range(start, min(start + line, sharing.steps)):
-                    within = (first + step) % line
-                    numbers.append(weights.load(weights.column_place(base, within, tile, row)))
-                    if step % each_ == 0:
-                        scales += weights.column_scales(base, within, tile)
-                self.products.release(slot, layout.arrivals // layout.readers(sharing))
-            return numbers, scales
-
-        found = self.products.load_where(works, sharing.steps, (count, 2), load)
-        return Loaded(tile, part, works, *found)
+    def _load(self) -> Held:
+        return self.products.load_columns(self.chunk, self.sharing, self.weights)
 
     def _walk(self) -> None:
         """A subgroup has some tiles of rows in all chunks."""
@@ -74,13 +49,13 @@ class ColumnProducts(RingProduct):
             slot, parity = launch.slot(self.chunk + number)
             ptx.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            right = self._operand(number * (LINE // 16), LINE // 16)
+            right = self._operand(number * (LINE_STEPS), LINE_STEPS)
             found: list[Number] = []
             for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
                 before = list(totals[4 * i : 4 * i + 4])
                 multiply = partial(self._tile, base, tile, right, before)
                 found += multiply() if there is None else either(there, "ffff", multiply, partial(list, before))
-            self.products.release(slot, 1)
+            self.products.free(slot)
             return found
 
         totals = loop(0, self.count, [real(0.0)] * (4 * len(mine)), one)
@@ -88,17 +63,11 @@ class ColumnProducts(RingProduct):
             self._leave(tile * 16 + self.group, totals[4 * i : 4 * i + 4], there)
 
     def _tile(self, base: Number, tile: Number, right: list[Fragment], totals: list[Number]) -> list[Number]:
-        row, steps, weights = self._row(tile), len(right), self.weights
+        row, steps, weights = self.products.row_of(tile), len(right), self.weights
         numbers = [weights.load(weights.column_place(base, step, tile, row)) for step in range(steps)]
         each_, _ = weights.shared(steps, steps)
         scales = (s for step in range(0, steps, each_) for s in weights.column_scales(base, step, tile))
         return weights.sums(numbers, right, scales, totals, 1)
-
-    def _row(self, tile: Number) -> Number:
-        """A lane's row of a tile of 16, one that is there."""
-        row = tile * 16 + self.launch.lane % 16
-        columns = self.launch.layout.columns
-        return lesser(row, word(columns - 1)) if columns % 16 else row
 
     def _operand(self, first: Number, count: int) -> list[Fragment]:
         start = self.launch.place(self.source) + self.part * PAIR + (self.group & 3) * 4 + first * (8 * PAIR)
@@ -115,4 +84,4 @@ class ColumnProducts(RingProduct):
             ptx.store_words(place, [both[0]])
             ptx.store_words(place + 32, [both[1]])
 
-        self.products.when_works(self.part == 0, works, store)
+        when(self.part == 0 if works is None else (self.part == 0) & works, store)

@@ -13,6 +13,7 @@ Every exchanger adds up the same numbers in the same order, so that all come to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from lispgpt.ir import build as b
@@ -30,6 +31,19 @@ from lispgpt.passes.targets import ptx
 FAR = 40.0
 """What is less probable than the most probable by so many powers of two is looked at last."""
 LEAST = -3.0e38
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A token by its rank, of what weight, how many are more probable, their mass; what is gathered, and whether all
+    that top-k leaves are."""
+
+    rank: Number
+    weight: Number
+    count: Number
+    mass: Number
+    found: Candidates
+    enough: Number
 
 
 class Draw(Races):
@@ -93,13 +107,8 @@ class Draw(Races):
                 lambda: [*self._above(rank, token, round_), round_ + 1],
             )
             weight = self.weight(value_of(rank))
-            kept = (count < self.k) & (weight >= self.least)
-            inside, after = either(
-                kept,
-                "rr",
-                lambda: self._in_nucleus(rank, weight, count, mass, found, enough, after),
-                lambda: [word(0), after],
-            )
+            kept, share = (count < self.k) & (weight >= self.least), _Share(rank, weight, count, mass, found, enough)
+            inside, after = either(kept, "rr", lambda: self._in_nucleus(share, after), lambda: [word(0), after])
             left, race = inside == 0, Race(*following)
             return left, [left.where(race.rank, rank), left.where(race.token, token), after]
 
@@ -123,36 +132,14 @@ class Draw(Races):
             winner = winner.joined(Race(inside.where(time.bits(), -1.0), other, its))
         return [sum_across(count), sum_across(mass), *winner.across().words]
 
-    def _in_nucleus(
-        self,
-        rank: Number,
-        weight: Number,
-        count: Number,
-        mass: Number,
-        found: Candidates,
-        enough: Number,
-        round_: Number,
-    ) -> list[Number]:
+    def _in_nucleus(self, share: _Share, round_: Number) -> list[Number]:
         """Whether what is above one token is less than top-p of what top-k leaves, 1 or 0; and the next round."""
         both = (self.k < self.vocab) & (self.p < 1.0)
-        all_ = both.where(mass + weight, self.total)  # which top-k leaves at least: mostly enough to know
-        inside = (mass < self.p * all_).where(word(1), 0)
+        all_ = both.where(share.mass + share.weight, self.total)  # which top-k leaves at least: mostly enough to know
+        inside = (share.mass < self.p * all_).where(word(1), 0)
+        return either(both & (inside == 0), "rr", lambda: self._in_share(share, round_), lambda: [inside, round_])
 
-        def share() -> list[Number]:
-            return self._in_share(rank, weight, count, mass, found, enough, round_)
-
-        return either(both & (inside == 0), "rr", share, lambda: [inside, round_])
-
-    def _in_share(
-        self,
-        rank: Number,
-        weight: Number,
-        count: Number,
-        mass: Number,
-        found: Candidates,
-        enough: Number,
-        round_: Number,
-    ) -> list[Number]:
+    def _in_share(self, share: _Share, round_: Number) -> list[Number]:
         """The same where the mass of the top-k is not known: that of some tokens, fewer than k, which lie at a rank of
         `beyond` or above, and of others that lie from `low` on below them."""
 
@@ -162,27 +149,21 @@ class Draw(Races):
             rest = (self.k - some).as_real("arith.sitofp")
             smallest = known + rest * self.weight(value_of(low))
             largest = known + rest * self.weight(value_of(beyond - 1))
-            inside = mass < self.p * smallest
-            open_ = (inside | (mass >= self.p * largest)) == Number(b.constant(0, ir.IntegerType.get_signless(1)))
+            inside = share.mass < self.p * smallest
+            open_ = (inside | (share.mass >= self.p * largest)) == Number(b.constant(0, ir.IntegerType.get_signless(1)))
             state = either(
-                open_, "rrrfr", lambda: self._narrowed(low, beyond, some, known, found, enough, round_),
+                open_, "rrrfr", lambda: self._narrowed(low, beyond, some, known, share, round_),
                 lambda: [low, beyond, some, known, round_],
             )  # fmt: skip
             return open_, [*state[:4], inside.where(word(1), 0), state[4]]
 
-        low = enough.where(found.bound + 1, LOWEST)
-        *_, inside, round_ = again([low, rank + 1, count + 1, mass + weight, word(0), round_], narrow)
+        low = share.enough.where(share.found.bound + 1, LOWEST)
+        begun = [low, share.rank + 1, share.count + 1, share.mass + share.weight, word(0), round_]
+        *_, inside, round_ = again(begun, narrow)
         return [inside, round_]
 
     def _narrowed(
-        self,
-        low: Number,
-        beyond: Number,
-        some: Number,
-        known: Number,
-        found: Candidates,
-        enough: Number,
-        round_: Number,
+        self, low: Number, beyond: Number, some: Number, known: Number, share: _Share, round_: Number
     ) -> list[Number]:
         """By counts at three ranks between: in the midst, and where weights lie apart."""
         upper = value_of(beyond - 1)
@@ -191,9 +172,9 @@ class Draw(Races):
         pivots = [rank_of(upper - gap * 0.25), rank_of(upper - gap * 0.5), low + ((beyond - low) >> 1)]
         pivots = [greater(low + 1, lesser(p, beyond - 1)) for p in pivots]
         *sums, round_ = either(
-            enough,
+            share.enough,
             "rrrfffr",
-            lambda: [*found.reaching(pivots), round_],
+            lambda: [*share.found.reaching(pivots), round_],
             lambda: [*self._reaching(pivots, round_), round_ + 1],
         )
         for pivot, count, mass in zip(pivots, sums[:3], sums[3:], strict=True):

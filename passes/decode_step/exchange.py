@@ -1,9 +1,4 @@
-"""The exchanger of a clustered launch: a subgroup that adds what its block has of a product to the clusters' sums, and
-publishes what is chosen.
-
-Every cluster has a part of what is added to the residual stream; rank r of each adds its part of the rank's columns to
-sums that all blocks read (residual.py).
-"""
+"""The exchanger of a block of one sequence: the token to go on with, and what the block adds to the residual stream."""
 
 from __future__ import annotations
 
@@ -77,7 +72,7 @@ class Exchanger:
     def _layers(self, token: Number) -> None:
         """Tell the token to the subgroups that multiply, and add what they make of it."""
         launch, layout = self.launch, self.launch.layout
-        when(launch.lane == 0, lambda: ptx.store_words(launch.place("token"), [token]))
+        when(launch.lane == 0, lambda: ptx.store_words(launch.place("tokens"), [token]))
         ptx.arrive_at(TOKEN, TWO_ROLES)
 
         def layer(_: Number) -> None:

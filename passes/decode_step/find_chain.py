@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import callee_of, defining_op, element_type, operations, shape_of, strings, viewed
 from lispgpt.passes.decode_step.chain import PACKED, Chain, HeadNorm, Hoisted, NormWeights, Product, Series
+from lispgpt.passes.decode_step.find_next_token import find_next_token
 from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
@@ -99,13 +99,14 @@ class _Finder:
         product = self._product([lm_head])
         sequences = self._sequences([layer[i] for layer in layers for i in range(len(layer)) if i != 1] + [lm_head])
         logits = self._place(lm_head.operands[-1])
-        chosen = chosen_by(tail, list(map(self.kernel, tail)), logits, self._place)
-        if chosen.settings is not None and sequences > 1:
+        choice = find_next_token(tail, list(map(self.kernel, tail)), logits, self._place)
+        if choice.settings is not None and sequences > 1:
             raise Refused("the next tokens of several sequences are drawn")
         return Chain(
-            self.calls, self.kernel(first), made, self._series([first]), hoisted, normed, len(layers),
+            choice.next, choice.report, choice.settings, choice.tokens, choice.positions, choice.vocab, self.calls,
+            self.kernel(first), made, self._series([first]), hoisted, normed, len(layers),
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), qkv, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out_projection, tuple(gate_up), down, product, logits, *chosen, sequences,
+            attended, cached[0], rows[0], out_projection, tuple(gate_up), down, product, logits, sequences,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], residual_stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -299,46 +300,3 @@ class _Finder:
             raise Refused("it reads or leaves something beside the chain")
         offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
         return Series(ir.BlockArgument(view.operands[0]).arg_number, offset, 0)
-
-
-# ---- what chooses the next token, and leaves the next step's inputs: the calls behind the last product
-
-
-GREEDY = ["largest of chunks", "largest", "advance"]
-DRAWN = ["races of chunks", "drawn", "advance"]
-
-
-class Chosen(NamedTuple):
-    """next: the token.  report: how clearly it is the largest, and settings: by which it is drawn; the one or the other
-    is None.  tokens, positions: the arguments that a run leaves for the next.  vocab: tokens that may be chosen."""
-
-    next: Series
-    report: Series | None
-    settings: Series | None
-    tokens: int
-    positions: int
-    vocab: int
-
-
-def chosen_by(
-    calls: Sequence[ir.Operation],
-    kernels: Sequence[ir.Operation],
-    logits: Series,
-    place: Callable[[ir.Value], Series],
-) -> Chosen:
-    """place: of a call's operand, Refused where it is none.  Refused where it is not known what the calls do."""
-    parts, choose, advance = calls
-    meanings = [ir.StringAttr(k.attributes["means"]).value if "means" in k.attributes else "" for k in kernels]
-    if meanings not in (GREEDY, DRAWN):
-        raise Refused("what comes behind the last product is not known")
-    draws = meanings == DRAWN
-    if any(place(call.operands[0]) != logits for call in ([parts, choose] if draws else [parts])):
-        raise Refused("what is chosen from is not what the last product makes")
-    next_ = place(choose.operands[-1 if draws else 1])
-    ready, tokens, positions = map(place, advance.operands)
-    given = [[place(call.operands[i]) for i in (1, 2)] for call in (parts, choose)] if draws else []
-    if ready != next_ or (draws and (given[0] != given[1] or given[0][1] != positions)):
-        raise Refused("what comes behind the last product is not known")
-    vocab = next(iter(ir.DenseI64ArrayAttr(kernels[0].attributes["numbers"])))
-    report, settings = (None, given[0][0]) if draws else (place(choose.operands[2]), None)
-    return Chosen(next_, report, settings, tokens.buffer, positions.buffer, vocab)

@@ -18,11 +18,9 @@ from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kv_cache import ARRIVALS, row_maps
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import CLOCKED_BY, EXCHANGER, FINISHER, LINE, RANKS, WEIGHT_COPIER, Layout
-from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
 from lispgpt.passes.decode_step.multiply import Multipliers
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
-from lispgpt.passes.decode_step.weight_copies import weight_map
-from lispgpt.passes.decode_step.weight_ring import WeightCopier
+from lispgpt.passes.decode_step.weight_copies import WeightCopier, chunks_ahead, weight_map
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import contract, set_launch
 from lispgpt.passes.kernels.refusal import Refused

@@ -11,6 +11,7 @@ published the next one's, too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
@@ -125,20 +126,25 @@ def _published(launch: Launch, run: Number, sequence: Number | int) -> Number:
     return ((run & 1) * sequences + sequence) * (32 * blocks) + launch.layout.lines["best"]
 
 
-def _awaited(
-    launch: Launch, run: Number, sequence: Number | int, count: int
-) -> list[tuple[Number, list[list[Number]]]]:
-    """By a subgroup: the first lines of what all blocks publish.  Of each turn's blocks: whether a lane has one, its
-    lines."""
-    blocks, start = launch.layout.blocks, _published(launch, run, sequence)
-    numbers = [launch.lane + first for first in range(0, blocks, 32)]
-    there = [number < blocks for number in numbers]
-    places = [start + inside.where(number, 0) * 32 for inside, number in zip(there, numbers, strict=True)]
-    pointers = [ptx.pointer(launch.exchange, place + 16 * i) for place in places for i in range(count)]
-    ptx.pause_until(ptx.clock(), PAUSE)
-    lines = ptx.await_lines(pointers, lambda found: found[2] ^ run)
+def gathered(launch: Launch, start: Number, pitch: int, count: int, tag: Number) -> list[tuple[Number, list[Any]]]:
+    """By a subgroup: the first lines of four words that all blocks publish, once their third word is a tag.  For each
+    of a lane's blocks: whether it is one, its lines.  start: where the first block's lie.  pitch: bytes from a block's
+    to the next one's."""
+    there, pointers = [], []
+    for first in range(0, launch.layout.blocks, 32):
+        number = launch.lane + first
+        there.append(number < launch.layout.blocks)
+        place = start + there[-1].where(number, 0) * pitch
+        pointers += [ptx.pointer(launch.exchange, place + 16 * i) for i in range(count)]
+    lines = ptx.await_lines(pointers, lambda line: line[2] ^ tag)
     ptx.subgroup_barrier()
     return [(inside, lines[count * i : count * (i + 1)]) for i, inside in enumerate(there)]
+
+
+def _awaited(launch: Launch, run: Number, sequence: Number | int, count: int) -> list[tuple[Number, list[Any]]]:
+    """The same of a run's bests."""
+    ptx.pause_until(ptx.clock(), PAUSE)
+    return gathered(launch, _published(launch, run, sequence), 32, count, run)
 
 
 def chosen_before(launch: Launch, run: Number, sequence: Number | int = 0) -> Number:

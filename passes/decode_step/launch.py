@@ -14,7 +14,8 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations
 from lispgpt.ir.threads import lesser, when, word
 from lispgpt.passes.decode_step.chain import Chain, Product, Series
-from lispgpt.passes.decode_step.layout import RANKS, Layout
+from lispgpt.passes.decode_step.layout import MULTIPLIERS, RANKS, Layout
+from lispgpt.passes.decode_step.sharing import THREADS
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import Gpu, ptx
@@ -98,6 +99,40 @@ class Launch:
         if self.layout.sequences == 1:
             return self.position
         return ptx.load_words(self.place("positions") + word(sequence) * 4, 1)[0]
+
+    def row_of(self, sequence: Number) -> Index:
+        """A sequence's row in what is made of all."""
+        return 0 if self.layout.sequences == 1 else sequence.index()
+
+    @property
+    def thread(self) -> Number:
+        """The number of a thread that multiplies."""
+        return self.subgroup * 32 + self.lane
+
+    def meet(self) -> None:
+        """All threads that multiply."""
+        ptx.wait_at(MULTIPLIERS, THREADS)
+
+    @property
+    def sequence(self) -> Number:
+        """The block's of several sequences, or, where it has none, the last one."""
+        sequences = self.layout.sequences
+        return self.rank if sequences == RANKS else lesser(self.rank, word(sequences - 1))
+
+    @property
+    def has_sequence(self) -> Number | None:
+        """Whether the block has one of several; None: all have."""
+        sequences = self.layout.sequences
+        return None if sequences == RANKS else self.rank < sequences
+
+    def position_at(self, run: Number) -> Number:
+        """The position of the block's of several sequences in a run of the launch, 0 where it has none."""
+        position, there = self.position_of(self.sequence) + run, self.has_sequence
+        return position if there is None else there.where(position, 0)
+
+    def moments_place(self, sequence: Number) -> Number:
+        """Where a subgroup has those of one of several sequences' residual stream."""
+        return self.place("moments") + (self.subgroup * self.layout.sequences + sequence) * 8
 
     @property
     def share(self) -> Number:
@@ -244,21 +279,35 @@ def finished(launch: Launch, product: Product, layer: Number | int) -> AbstractC
     return copied(launch, product.kernel, product.arguments, layer)
 
 
-def embedded(
-    launch: Launch, made: Copied, token: Number, position: Number, place: Sequence[Index], width: int
-) -> list[Number]:
-    """So many numbers of the residual stream ahead of the layers.  made: the kernel that makes it."""
+def embedded(launch: Launch, made: Copied, sequence: Number, column: Number, run: Number, width: int) -> list[Number]:
+    """So many numbers of a sequence's residual stream ahead of the layers, once tokens are known.  made: the kernel
+    that makes it."""
     chain = launch.chain
+    token = ptx.load_words(launch.place("tokens") + sequence * 4, 1)[0]
+    given = {chain.tokens: token, chain.positions: launch.position_of(sequence) + run}
     for argument, series in chain.embedded.items():
-        if series.buffer in (chain.tokens, chain.positions):
-            made.hold(argument, (token if series.buffer == chain.tokens else position).value)
+        if series.buffer in given:
+            made.hold(argument, given[series.buffer].value)
     tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.residual_stream)
-    return lanes(made.reader.read(tensor, list(place), width))
+    with made.reader.scope():
+        return lanes(made.reader.read(tensor, [launch.row_of(sequence), column.index()], width))
 
 
 def preload(made: Copied, place: Sequence[object], width: int) -> None:
     """Load now what is beside a product in its result."""
     made.reader.preload(made.result, list(place), width, lambda memory: not isinstance(memory, ir.BlockArgument))
+
+
+def dealt(thread: Number, threads: int, total: int) -> list[tuple[Number, Number | None]]:
+    """A thread's share of so many numbers: each, or the last one where there is none, and whether there is one; None:
+    always."""
+    found = []
+    for first in range(0, total, threads):
+        number, there = thread + first, None
+        if first + threads > total:
+            there, number = number < total, lesser(number, word(total - 1))
+        found.append((number, there))
+    return found
 
 
 def joined(values: Sequence[Number]) -> ir.Value:

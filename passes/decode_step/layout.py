@@ -22,7 +22,7 @@ from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.fixed_point_sums import MOST_PARTS
 from lispgpt.passes.decode_step.norm_sums import NormSums
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
-from lispgpt.passes.decode_step.sharing import SUBGROUPS, LmHeadShare, Sharing, held, walked
+from lispgpt.passes.decode_step.sharing import SUBGROUPS, THREADS, LmHeadShare, Sharing, held, walked
 from lispgpt.passes.kernels.refusal import Refused
 
 RANKS, LINE = 8, 64
@@ -39,14 +39,15 @@ STAGES_BESIDE_ROWS = 8
 SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
 WEIGHT_COPIER, EXCHANGER, FINISHER, CLOCKED_BY = range(SUBGROUPS, SUBGROUPS + 4)
-THREADS = 32 * (SUBGROUPS + 4)
 SUMS, PARTS, ATTENDED, RESIDUAL_STREAM, MULTIPLIERS, HOISTED, TOKEN, ROW, RACES, GATHERED, GAMMAS = range(1, 12)
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
 multiply; what is made ahead of the layers is there; the token to go on with is; the residual stream is; a draw's clocks
 are; its most probable tokens are; weights of heads' norms are."""
+PLACES = 3
+"""Where sums of additions lie in turn: behind attention, behind a layer, and behind a run's last one."""
 PUBLISHED = 64
 """Bytes that a block publishes to all others in a round of a draw, at most."""
-TWO_ROLES, THREE_ROLES = 32 * SUBGROUPS + 32, 32 * SUBGROUPS + 64
+TWO_ROLES, THREE_ROLES = THREADS + 32, THREADS + 64
 """Threads of the subgroups that multiply and of one or of both that finish and exchange."""
 BARRIER_BYTES = 8 * (2 * 60 + 8)
 SHARED_BYTES = 231424 - 1024
@@ -60,14 +61,17 @@ def up_to(number: int, multiple: int) -> int:
 class Layout:
     """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see SplitDecode.
 
-    spread: a block has those of a sequence's positions whose number modulo this is its rank.  under_way: chunks that
-    The weight copier brings at once.  threads: of a block.  entries: most probable tokens of a block that all others
-    gather in a draw.  brings: whether the subgroups that multiply bring what the ring has no room for ahead of the
-    head: not of BF16 that is walked through, with which the copier alone is 1 % faster on an H200.  awaited: what its
-    barriers beside the ring's are for.  sums_at: what is made of norms' weights, by the argument that has it.  hoisted,
+    piece: columns of the residual stream that a thread has side by side.  pause: clocks from when a block has made its
+    part of an addition until it asks for all of it.  spread: a block has those of a sequence's positions whose number
+    modulo this is its rank.  under_way: chunks that the weight copier brings at once.  threads: of a block.  entries:
+    most probable tokens of a block that all others gather in a draw.  brings: whether the subgroups that multiply bring
+    what the ring has no room for ahead of the head: not of BF16 that is walked through, with which the copier alone is
+    1 % faster on an H200.  awaited: what its barriers beside the ring's are for.  sums_at: what is made of norms'
+    weights, by the argument that has it.  hoisted,
     hoisted_at: shapes of what is made ahead of the layers and where each starts, behind all of it the end."""
 
-    spread, under_way, threads, entries, brings = RANKS, 2, THREADS, 4, True
+    piece, pause = 2, 900
+    spread, under_way, threads, entries, brings = RANKS, 2, 32 * (SUBGROUPS + 4), 4, True
     awaited: tuple[str, ...] = ("ended", "own", "merged", "hidden_units", "rows", "read")
 
     def __init__(
@@ -107,6 +111,21 @@ class Layout:
         self._place(self._turns_near(rows))
 
     @property
+    def residual_parts(self) -> int:
+        """Parts of a sequence's residual stream that a subgroup takes at once."""
+        return -(-self.width // (32 * self.piece))
+
+    @property
+    def quads(self) -> int:
+        """Lines of four numbers of a sequence in a rank's columns."""
+        return self.columns // 4
+
+    @property
+    def own_lines(self) -> int:
+        """Of a rank's lines of all sequences, those that one of its blocks sums up."""
+        return -(-self.sequences * self.quads // self.layer_clusters)
+
+    @property
     def published_of_race(self) -> int:
         """Bytes that a block publishes to all others of its race: two lines, and one of each of its most probable
         tokens."""
@@ -116,7 +135,10 @@ class Layout:
     def exchange_cost(self) -> float:
         """How much longer than plain heads' an exchange of one sequence's residual stream takes, with all that is done
         between two.  Who reads a head's row norms it again: Qwen3 of 0.6B on an H200 takes 556 us a token by one
-        launch, 515 without its norms, and 579 by launches apart."""
+        launch, 515 without its norms, and 579 by launches apart.  Several sequences of GPT-2 of 124M on an H100: two
+        138 us where a graph takes 200, four 138 and 212, eight 155 and 207."""
+        if self.sequences > 1:
+            return 1.25 + 0.04 * self.sequences
         return 1.0 + 0.5 * len(self.chain.head_norms)
 
     def _hoisted_shapes(self) -> dict[int, tuple[int, ...]]:
@@ -293,11 +315,11 @@ class Layout:
             "attended": 8 * self.attended,
             "ahead": self.hoisted_at[None],
             "gammas": 4 * self.depth * len(self.gammas),
-            "statistics": 8 * SUBGROUPS,
+            "statistics": 8 * self.residual_parts,
             "moments": 8,
             "digits": 4 * self.width * any(packed),
             "units": 4 * self.width // SHARED_UNIT * any(packed),
-            "token": 4,
+            "tokens": 4,
             "qkv_sums": 4 * self.qkv.slices * 8 * self.qkv.all,
             "up_sums": 4 * self.up.slices * 8 * self.up.all,
             "out_projection_sums": 4 * self.out_projection.slices * self.sum_columns,
@@ -330,7 +352,7 @@ class Layout:
             "sums": 2 * 8 * self.width,
             "seen": 2 * 8 * self.width,
             "final": 8 * self.width,
-            "best": 2 * 32 * self.blocks,
+            "best": 2 * 32 * self.blocks * self.sequences,
             "draws": 2 * PUBLISHED * self.blocks * self.draws,
             "races": 2 * self.published_of_race * self.blocks * self.draws,
         }

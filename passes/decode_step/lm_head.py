@@ -1,99 +1,177 @@
-"""The lm head of a clustered launch: each subgroup multiplies the chunks of some of the ring's slots, 8 tokens' rows
-each.
+"""The product whose rows are tokens, by subgroups that multiply, each some chunks of 8 rows.
 
-On the way it finds its largest logit, or, where the token is drawn, leaves all logits in the block's memory.
+Rows 0 to 7 of an instruction are a chunk's along the first half of the depth, rows 8 to 15 the same along the second.
+On the way it finds each sequence's largest logit, or, where the token is drawn, leaves all logits in the block's
+memory.  A subgroup always reads the same slots, so that it sees every phase of their barriers.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import lesser, real, when, word
-from lispgpt.passes.decode_step.largest_logit import LOWEST, Best, rank_of
-from lispgpt.passes.decode_step.launch import Copied, finished
-from lispgpt.passes.decode_step.layout import MULTIPLIERS
+from lispgpt.ir.threads import lesser, when, word
+from lispgpt.passes.decode_step.batch_products import TextProducts, added, put
+from lispgpt.passes.decode_step.candidates import Heats
+from lispgpt.passes.decode_step.largest_logit import LOWEST, Best, publish, rank_of
+from lispgpt.passes.decode_step.launch import Copied, Launch, finished
+from lispgpt.passes.decode_step.layout import RESIDUAL_STREAM, TWO_ROLES
 from lispgpt.passes.decode_step.lm_head_ring import LmHeadChunks
 from lispgpt.passes.decode_step.products import Products
 from lispgpt.passes.decode_step.residual import Residual
 from lispgpt.passes.decode_step.row_products import AT_ONCE, operand_of
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
-from lispgpt.passes.decode_step.weights import Fragment
+from lispgpt.passes.decode_step.weights import Fragment, weights_of
 from lispgpt.passes.targets import ptx
 
 HELD = 64
 """Words of an operand that a lane has in registers, at most."""
+Values = list[tuple[Number, Number, Number]]
+"""A lane's: what a product makes of its row, of which sequence, and whether it is the lane's own."""
 
 
-class LmHead:
-    def __init__(self, products: Products) -> None:
-        self.products, self.launch = products, products.launch
-        self.steps = self.launch.layout.width // 32
-        self.operand = operand_of(products, "lm_head")
+class LmHead(ABC):
+    """each: sequences of a lane."""
 
-    def norm(self, residual: Residual, residual_stream: Sequence[Number]) -> None:
-        """Put the normed residual stream where the lm head reads it; by all subgroups, each some columns."""
-        norm = self.launch.chain.norms[2]
-        gamma = residual.factors(norm.gamma, 0)
-        beta = [real(0.0)] * len(gamma) if norm.beta is None else residual.factors(norm.beta, 0)
-        mean, factor = residual.moments(residual_stream, norm.centred, norm.epsilon)
-        made = []
-        for value, scale, shift in zip(residual_stream, gamma, beta, strict=True):
-            value = value - mean if norm.centred else value
-            made.append(factor * (value * scale) + shift)
-        self.operand.put(residual, made)
-        ptx.wait_at(MULTIPLIERS, 32 * SUBGROUPS)
+    each = 1
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch, self.products = launch, Products(launch)
+
+    @abstractmethod
+    def put(self, residual: Residual, numbers: Sequence[Number]) -> None:
+        """The normed residual stream where the lm head reads it; by all subgroups, each some columns."""
+
+    @abstractmethod
+    def _multiply(self, base: Number) -> list[Number]:
+        """A lane's sums of a chunk's rows, along all of the residual stream."""
+
+    @abstractmethod
+    def _values(self, sums: list[Number]) -> Values:
+        """What these are of."""
+
+    @abstractmethod
+    def _leave(self, found: list[Number], run: Number) -> None:
+        """What a lane has found of all of its rows: the words of a `Best` of each of its sequences."""
 
     def emit(self, chunk: Number, run: Number) -> None:
-        """Multiply all of the block's rows, and leave its subgroups' largest, or all where a token is drawn.  chunk:
-        the first one's number in the ring."""
-        launch, layout = self.launch, self.launch.layout
-        right = self.operand.operand(0, self.steps, AT_ONCE) if self.steps * self.operand.words <= HELD else None
-        with finished(launch, launch.chain.lm_head, 0) as made:
+        """Multiply all of the block's rows.  chunk: the first one's number in the ring.  run: of the launch."""
+        with finished(self.launch, self.launch.chain.lm_head, 0) as made:
 
             def rows(number: Number, base: Number, release: Callable[[], None], *best: Number) -> list[Number]:
-                sums = self._sums(base, right)
+                sums = self._multiply(base)
                 release()
-                return self._rows(number, sums, made, Best.of(list(best)))
+                return self._rows(number, self._values(sums), made, list(best))
 
-            found = LmHeadChunks(launch, chunk, run).walk(Best.none().words, "rrrr", rows)
-        if layout.draws:
-            return
-        best = Best.of(found).across()
-        when(launch.lane == 0, lambda: ptx.store_words(launch.place("best") + launch.subgroup * 16, best.words))
+            walked = LmHeadChunks(self.launch, chunk, run)
+            found = walked.walk(Best.none().words * self.each, "rrrr" * self.each, rows)
+        self._leave(found, run)
 
-    def _rows(self, number: Number, sums: list[Number], made: Copied, best: Best) -> list[Number]:
+    def _rows(self, number: Number, values: Values, made: Copied, before: list[Number]) -> list[Number]:
         """The best so far, with those of 8 rows."""
-        launch, layout, own_lane = self.launch, self.launch.layout, self.products.part == 0
-        value = self.operand.whole(sums)
-        row = launch.row_of_lm_head(number * 8 + self.products.group)
-        end = launch.chain.lm_head.rows - 1
-        where = [0, (lesser(row, word(end)) if launch.chain.lm_head.rows % 8 else row).index()]
-        made.hold_product(value.value, where)
-        with made.reader.scope():
-            result = Number(made.reader.read(made.result, where))
-        memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.lm_head.rows], b.f32()))
-        when(own_lane & (row <= end), lambda: b.store(result.value, memory, [0, row.index()]))
-        if layout.draws:
-            place = launch.place("logits") + (number * 8 + self.products.group) * 4
-            when(own_lane, lambda: ptx.store_words(place, [result]))
-            return best.words
-        own = Best(rank_of(result), row, word(LOWEST), word(1)).where(own_lane & (row < launch.chain.vocab))
-        return best.joined(own).words
+        launch, layout, chain = self.launch, self.launch.layout, self.launch.chain
+        rows, own_row = chain.lm_head.rows, number * 8 + self.products.group
+        row = launch.row_of_lm_head(own_row)
+        column = (lesser(row, word(rows - 1)) if rows % 8 else row).index()
+        memory, found = launch.view(chain.logits, 0, ir.MemRefType.get([layout.sequences, rows], b.f32())), []
+        for i, (value, sequence, own) in enumerate(values):
+            place = [launch.row_of(sequence), column]
+            made.hold_product(value.value, place)
+            with made.reader.scope():
+                result = Number(made.reader.read(made.result, place))
+            when(own & (row < rows), partial(b.store, result.value, memory, place))
+            if layout.draws:
+                when(own, partial(ptx.store_words, launch.place("logits") + own_row * 4, [result]))
+            best = Best(rank_of(result), row, word(LOWEST), word(1)).where(own & (row < chain.vocab))
+            found += Best.of(before[4 * i : 4 * i + 4]).joined(best).words
+        return before if layout.draws else found
 
-    def _sums(self, base: Number, held: list[Fragment] | None) -> list[Number]:
-        """Of 8 rows, along all of the residual stream, what is still to be added up.  held: its operand, where a
-        subgroup has it in registers."""
+
+class OneLmHead(LmHead):
+    """Of one sequence, whose parts fill an instruction's columns."""
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self.steps, self.operand = launch.layout.width // 32, operand_of(self.products, "lm_head")
+
+    def put(self, residual: Residual, numbers: Sequence[Number]) -> None:
+        self.operand.put(residual, numbers)
+
+    def emit(self, chunk: Number, run: Number) -> None:
+        holds = self.steps * self.operand.words <= HELD
+        self.held: list[Fragment] | None = self.operand.operand(0, self.steps, AT_ONCE) if holds else None
+        super().emit(chunk, run)
+
+    def _multiply(self, base: Number) -> list[Number]:
         operand = self.operand
         sums, together = operand.none(self.steps), operand.together
         for first in range(0, self.steps, AT_ONCE):
             count = min(AT_ONCE, self.steps - first)
-            if held is None:
+            if self.held is None:
                 right = operand.operand(first, count, AT_ONCE)
             else:
-                right = held[first // together : (first + count) // together]
+                right = self.held[first // together : (first + count) // together]
             weights = operand.load(base, first, count, AT_ONCE)
             sums = operand.add(weights, right, list(operand.scales(base, first, count)), sums)
         return sums
+
+    def _values(self, sums: list[Number]) -> Values:
+        return [(self.operand.whole(sums), word(0), self.products.part == 0)]
+
+    def _leave(self, found: list[Number], run: Number) -> None:
+        launch = self.launch
+        if launch.layout.draws:
+            Heats(launch).emit()
+        else:
+            best = Best.of(found).across()
+            when(launch.lane == 0, lambda: ptx.store_words(launch.place("best") + launch.subgroup * 16, best.words))
+            ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
+
+
+class BatchLmHead(LmHead):
+    """Of several sequences, which fill an instruction's columns: each half of the residual stream has an instruction of
+    its own, and of its results the half that is of its own weights counts.  A lane has a row and two sequences."""
+
+    each, at_once = 2, 4
+
+    def __init__(self, launch: Launch, products: TextProducts) -> None:
+        super().__init__(launch)
+        self.sequences, self.weights = products, weights_of(launch, "lm_head")
+
+    def put(self, residual: Residual, numbers: Sequence[Number]) -> None:
+        put(residual, numbers)
+
+    def _multiply(self, base: Number) -> list[Number]:
+        half, residual_stream = self.launch.layout.width // 32, self.launch.place("x")
+        places = self.weights.row_places(base, 0, half, half)
+        chains = [self.sequences.none() for _ in range(2)]
+        for at in range(0, half, self.at_once):
+            weights = list(map(self.weights.load, places[at : at + self.at_once]))
+            for step, a in enumerate(weights):
+                for number, parts in enumerate(self.sequences.operands(residual_stream, at + step, half)):
+                    both = zip(parts, chains[number], strict=True)
+                    chains[number] = [ptx.multiply(a, part, total) for part, total in both]
+        first, second = map(added, chains)
+        return [first[i] + second[2 + i] for i in (0, 1)]
+
+    def _values(self, sums: list[Number]) -> Values:
+        count, numbers = self.launch.layout.sequences, [self.products.part * self.each + i for i in (0, 1)]
+        return [(x, lesser(n, word(count - 1)), n < count) for x, n in zip(sums, numbers, strict=True)]
+
+    def _leave(self, found: list[Number], run: Number) -> None:
+        launch = self.launch
+        for i in range(self.each):
+            best = Best.of(found[4 * i : 4 * i + 4])
+            for distance in (16, 8, 4):
+                best = best.joined(Best.of([w.from_lane(distance) for w in best.words]))
+            sequence = self.products.part * self.each + i
+            place = launch.place("best") + (sequence * SUBGROUPS + launch.subgroup) * 16
+            leaves = (self.products.group == 0) & (sequence < launch.layout.sequences)
+            when(leaves, partial(ptx.store_words, place, best.words))
+        launch.meet()
+        leads = launch.subgroup < launch.layout.sequences
+        when(leads, lambda: publish(launch, launch.before + run + 1, launch.subgroup))

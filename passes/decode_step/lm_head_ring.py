@@ -13,7 +13,7 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import either, lesser, loop, word
+from lispgpt.ir.threads import either, loop, word
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
 from lispgpt.passes.decode_step.weight_copies import Copies, lasting_lm_chunks
@@ -21,11 +21,6 @@ from lispgpt.passes.targets import ptx
 
 Chunk = Callable[..., Sequence[Number]]
 """(its number among the block's, where it lies, what to call once it is read, *what is carried) -> the same."""
-
-
-def chunks_ahead(launch: Launch) -> Number:
-    """How many of the lm head's chunks the weight copier brings."""
-    return lesser(launch.heads, word(launch.layout.stages)) if launch.layout.brings else launch.heads
 
 
 class LmHeadChunks:

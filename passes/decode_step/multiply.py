@@ -13,9 +13,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import either, loop, real, when, word
-from lispgpt.passes.decode_step.attention import PastRows
-from lispgpt.passes.decode_step.candidates import Heats
+from lispgpt.ir.threads import either, if_there, loop, real, when, word
+from lispgpt.passes.decode_step.attention import NewRow, PastRows
 from lispgpt.passes.decode_step.column_products import ColumnProducts
 from lispgpt.passes.decode_step.kv_cache import release_rows
 from lispgpt.passes.decode_step.launch import Launch, attention_of_layer
@@ -24,32 +23,30 @@ from lispgpt.passes.decode_step.layout import (
     GAMMAS,
     HOISTED,
     LINE,
-    MULTIPLIERS,
     PARTS,
     RESIDUAL_STREAM,
+    ROW,
     SUMS,
     THREE_ROLES,
+    TOKEN,
     TWO_ROLES,
 )
-from lispgpt.passes.decode_step.lm_head import LmHead
-from lispgpt.passes.decode_step.lm_head_ring import chunks_ahead
-from lispgpt.passes.decode_step.new_row import NewRow
+from lispgpt.passes.decode_step.lm_head import OneLmHead
 from lispgpt.passes.decode_step.products import Products
-from lispgpt.passes.decode_step.residual import Residual
+from lispgpt.passes.decode_step.residual import OneResidual
 from lispgpt.passes.decode_step.row_products import RowProducts
 from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.weight_copies import chunks_ahead
 from lispgpt.passes.targets import ptx
 
 
 class Multipliers:
     def __init__(self, launch: Launch) -> None:
-        self.launch, self.products = launch, Products(launch)
-        self.lm_head = LmHead(self.products)
+        self.launch, self.lm_head = launch, OneLmHead(launch)
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
-
-        residual = Residual(launch)
+        residual, norm = OneResidual(launch), launch.chain.norms[2]
         wide = len(residual.kinds)
 
         def run(number: Number, chunk: Number, *seen: Number) -> list[Number]:
@@ -74,13 +71,10 @@ class Multipliers:
 
             kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
             chunk, *found = either(launch.layered, kinds, layers, others)
-            self.lm_head.norm(residual, found[:wide])
+            self.lm_head.put(residual, residual.normed(found[:wide], norm, residual.weights(norm, 0)))
+            launch.meet()
             self.lm_head.emit(chunk, number)
-            if layout.draws:
-                Heats(launch).emit()
-            else:
-                ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
-            ptx.wait_at(MULTIPLIERS, 32 * SUBGROUPS)
+            launch.meet()
             return [chunk + chunks_ahead(launch), *found[wide:]]
 
         first, second = residual.before()
@@ -99,7 +93,7 @@ class Multipliers:
         """When the layer's second addition began, the residual stream ahead of it, and what was read of the sums of
         both. since, residual stream, seen: the same of the layer ahead."""
         launch = self.launch.again()
-        layout, chain, products, residual = launch.layout, launch.chain, Products(launch), Residual(launch)
+        layout, chain, products, residual = launch.layout, launch.chain, Products(launch), OneResidual(launch)
         wide = len(residual_stream)
         qkv = RowProducts(products, "qkv", layout.qkv, "qkv_sums")
         up = RowProducts(products, "up0", layout.up, "up_sums")
@@ -114,18 +108,19 @@ class Multipliers:
             qkv.prepare(chunk)
             if not out_projection.packed:
                 out_projection.prepare(chunk + layout.first_out_projection)
-            gamma = residual.factors(chain.norms[0].gamma, layer)
+            (gamma, *_) = residual.weights(chain.norms[0], layer)
 
             def behind_a_layer() -> list[Number]:
                 both = residual.added(1, chain.down, layer - 1, residual_stream, seen[1], since)
                 return [*both[0], *both[1]]
 
             def at_first() -> list[Number]:
-                return [*residual.of_token(launch.position + run), *seen[1]]
+                ptx.wait_at(TOKEN, TWO_ROLES)
+                return [*residual.of_tokens(run), *seen[1]]
 
             found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
             residual_stream, second = found[:wide], found[wide:]
-            residual.hand_on(residual_stream, gamma, partial(qkv.operand.put, residual))
+            self._hand_on(residual, residual_stream, gamma, qkv)
             further = past.load(range(past.near, past.turns))
             qkv.multiply()
             ptx.arrive_at(SUMS, TWO_ROLES)
@@ -156,9 +151,9 @@ class Multipliers:
         up.prepare(chunk + layout.first_up)
         if not down.packed:
             down.prepare(chunk + layout.first_down)
-        gamma = residual.factors(chain.norms[1].gamma, layer)
+        (gamma, *_) = residual.weights(chain.norms[1], layer)
         residual_stream, first = residual.added(0, chain.out_projection, layer, residual_stream, seen[0], since)
-        residual.hand_on(residual_stream, gamma, partial(up.operand.put, residual))
+        self._hand_on(residual, residual_stream, gamma, up)
         up.multiply()
         ptx.arrive_at(SUMS, TWO_ROLES)
         if down.packed:
@@ -167,6 +162,17 @@ class Multipliers:
         down.multiply()
         ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
         return [ptx.clock(), *residual_stream, *first, *second]
+
+    def _hand_on(
+        self, residual: OneResidual, numbers: Sequence[Number], gamma: Sequence[Number], product: RowProducts
+    ) -> None:
+        """The residual stream to a product, times a norm's gamma, and to the finisher, as it is."""
+        for piece, own in residual.by_pieces(numbers):
+            to = self.launch.place("residual_stream") + piece.number * 8
+            if_there(piece.works, partial(ptx.store_words, to, own))
+        product.operand.put(residual, [x * g for x, g in zip(numbers, gamma, strict=True)])
+        ptx.arrive_at(ROW, TWO_ROLES)
+        self.launch.meet()
 
     def _fetch(self, run: Number, layer: Number) -> None:
         """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""

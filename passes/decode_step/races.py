@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import greater, loop, real, when, word
-from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, rank_of, value_of
+from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, gathered, rank_of, value_of
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import PUBLISHED
 from lispgpt.passes.kernels.expand import exp2
@@ -136,18 +136,10 @@ class Races:
                 ptx.store_line(ptx.pointer(launch.exchange, start + launch.block * PUBLISHED + 16 * i), line)
 
         when(launch.lane == 0, store)
-        return [(inside, found[: len(words)]) for inside, found in self.gathered(start, PUBLISHED, len(lines), tag)]
+        found = self.gathered(start, PUBLISHED, len(lines), tag)
+        return [(inside, theirs[: len(words)]) for inside, theirs in found]
 
     def gathered(self, start: Number, pitch: int, count: int, tag: Number) -> list[tuple[Number, list[Number]]]:
-        """For each of a lane's blocks, whether it is one, and the words of the first so many lines that it publishes.
-        start: where the first block's lie.  pitch: bytes from a block's to the next one's."""
-        launch, there, pointers = self.launch, [], []
-        for first in range(0, launch.layout.blocks, 32):
-            number = launch.lane + first
-            there.append(number < launch.layout.blocks)
-            place = start + there[-1].where(number, 0) * pitch
-            pointers += [ptx.pointer(launch.exchange, place + 16 * i) for i in range(count)]
-        lines = ptx.await_lines(pointers, lambda line: line[2] ^ tag)
-        ptx.subgroup_barrier()
-        words = [w for line in lines for w in (*line[:2], line[3])]
-        return [(inside, words[3 * count * i : 3 * count * (i + 1)]) for i, inside in enumerate(there)]
+        """For each of a lane's blocks, whether it is one, and the words of so many lines that it publishes."""
+        found = gathered(self.launch, start, pitch, count, tag)
+        return [(inside, [w for line in lines for w in (*line[:2], line[3])]) for inside, lines in found]

@@ -4,7 +4,7 @@ Subgroups have their weights in registers before the residual stream is there, w
 they walk through the ring's chunks when it is.  Both halves of the depth take part at once: rows 0 to 7 of an
 instruction are these rows along the residual stream's first half, rows 8 to 15 the same along the second.  What fills
 an instruction's columns says a `RowOperand`.  What the norm of the residual stream adds and subtracts is put in order
-afterwards (see finish.py).
+afterwards (see rows.py).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 from math import gcd
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import each
-from lispgpt.passes.decode_step.int8_digits import Int8Digits
-from lispgpt.passes.decode_step.products import Loaded, Numbers, Products, RingProduct
-from lispgpt.passes.decode_step.row_operand import RowOperand
+from lispgpt.ir.threads import each, when
+from lispgpt.passes.decode_step.products import Held, Numbers, Products, Read, RingProduct
+from lispgpt.passes.decode_step.row_operand import Int8Digits, RowOperand
 from lispgpt.passes.decode_step.sharing import Sharing
 from lispgpt.passes.decode_step.weights import ScaledWeights, weights_of
 from lispgpt.passes.targets import ptx
@@ -37,36 +36,37 @@ class RowProducts(RingProduct):
         super().__init__(products, sharing, sums)
         self.operand = operand_of(products, name)
 
-    def _multiply_loaded(self) -> None:
-        operand, steps = self.operand, self.sharing.steps
-        right = operand.operand(self.loaded.slice * steps, steps, steps)
-        self._leave(self.loaded, operand.add(self.loaded.numbers, right, self.loaded.scales, operand.none(steps)))
+    def _multiply_held(self) -> None:
+        operand, held, steps = self.operand, self.held, self.sharing.steps
+        right = operand.operand(held.slice * steps, steps, steps)
+        totals = operand.add(held.numbers[0], right, held.scales, operand.none(steps))
+        self._leave(held.tiles[0], held.slice, held.works, totals)
 
-    def _load(self) -> Loaded:
-        launch, layout, operand, sharing = self.launch, self.launch.layout, self.operand, self.sharing
-        number, works = self.products.share_out(sharing)
-        tile, part = number // sharing.slices, number % sharing.slices
-        first, steps = part * sharing.steps, sharing.steps
+    def _load(self) -> Held:
+        launch, layout, operand, steps = self.launch, self.launch.layout, self.operand, self.sharing.steps
+        tile, part, _ = self._own()
+        slot, parity = launch.slot(self.chunk + tile)
 
         def load() -> Numbers:
-            slot, parity = launch.slot(self.chunk + tile)
             ptx.wait(launch.full(slot), parity)
-            base = launch.start + slot * layout.chunk
-            found = list(operand.load(base, first, steps, steps)), list(operand.scales(base, first, steps))
-            self.products.release(slot, layout.arrivals // sharing.slices)
-            return found
+            base, first = launch.start + slot * layout.chunk, part * steps
+            return list(operand.load(base, first, steps, steps)), list(operand.scales(base, first, steps))
 
-        count = operand.count_scales(steps)
-        found = self.products.load_where(works, steps // operand.together, (count, 1), load)
-        return Loaded(tile, part, works, *found)
+        read: list[Read] = [(slot, layout.arrivals // self.sharing.slices, None)]
+        scales = operand.count_scales(steps), 1
+        return self.products.hold(self.sharing, part, [tile], load, read, steps // operand.together, scales)
+
+    def _own(self) -> tuple[Number, Number, Number | None]:
+        """A subgroup's tile, its slice of the depth, and whether it has a share."""
+        number, works = self.products.share_out(self.sharing)
+        return number // self.sharing.slices, number % self.sharing.slices, works
 
     def _walk(self) -> None:
         """Some chunks at a time.  Every subgroup waits for every chunk, so that it sees every phase of their
         barriers."""
         launch, layout, operand, sharing = self.launch, self.launch.layout, self.operand, self.sharing
-        number, works = self.products.share_out(sharing)
-        tile, part = number // sharing.slices, number % sharing.slices
-        first, steps = part * sharing.steps, sharing.steps
+        (tile, part, works), steps = self._own(), sharing.steps
+        first = part * steps
 
         def some(turn: Number) -> None:
             start = self.chunk + turn * sharing.tiles
@@ -85,13 +85,14 @@ class RowProducts(RingProduct):
                 right = operand.operand(*some_of_it)
                 totals = operand.add(numbers, right, own, totals)
             for slot, _ in slots:
-                self.products.release(slot, 1)
-            self._leave(Loaded(turn * sharing.tiles + tile, part, works, ()), totals)
+                self.products.free(slot)
+            self._leave(turn * sharing.tiles + tile, part, works, totals)
 
         each(0, sharing.all // sharing.tiles, some)
 
-    def _leave(self, loaded: Loaded, totals: list[Number]) -> None:
+    def _leave(self, tile: Number, part: Number, works: Number | None, totals: list[Number]) -> None:
         own = self.operand.whole(totals)
-        row = loaded.slice * (8 * self.sharing.all) + loaded.tile * 8 + self.products.group
+        row = part * (8 * self.sharing.all) + tile * 8 + self.products.group
+        leaves = self.products.part == 0
         place = self.launch.place(self.sums) + row * 4
-        self.products.when_works(self.products.part == 0, loaded.works, lambda: ptx.store_words(place, [own]))
+        when(leaves if works is None else leaves & works, lambda: ptx.store_words(place, [own]))

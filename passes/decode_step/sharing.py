@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 SUBGROUPS = 12
 """Of a block, that multiply."""
+THREADS = 32 * SUBGROUPS
 LATER = 80_000
 """Bytes of the lm head that a block without layers has less than others: the residual comes 0.6 us later."""
 

@@ -839,37 +839,37 @@ func.func "decode_greedy_batch1_positions1_shared"
   kernel = "persistent"
   persistent = 8 : i64
   residency = 1 : i32
-  shared_bytes = 149760 : i64
+  shared_bytes = 149696 : i64
   sym_visibility = "private"
   tensor_maps = [{argument = 6 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 384, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 8 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 14 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 512, 128>, offset = 0 : i64, strides = array<i64: 1024>}, {argument = 2 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 256, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 12 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 512, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}]
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
-  148 arith.addf
+  123 arith.addf
   7 arith.addf vector<2xf32>
-  701 arith.addi
-  97 arith.andi
-  261 arith.bitcast
+  699 arith.addi
+  106 arith.andi
+  240 arith.bitcast
   13 arith.cmpf
-  150 arith.cmpi
-  1696 arith.constant
+  158 arith.cmpi
+  1718 arith.constant
   3 arith.divf
-  77 arith.divui
+  80 arith.divui
   2 arith.extf vector<2xf32>
-  28 arith.extui
-  33 arith.index_cast
-  77 arith.index_castui
+  27 arith.extui
+  32 arith.index_cast
+  86 arith.index_castui
   13 arith.maxsi
-  37 arith.minsi
+  42 arith.minsi
   60 arith.mulf
-  322 arith.muli
+  329 arith.muli
   11 arith.ori
-  85 arith.remui
-  131 arith.select
+  88 arith.remui
+  133 arith.select
   28 arith.shli
   20 arith.shrsi
-  53 arith.shrui
+  54 arith.shrui
   12 arith.sitofp
   57 arith.subf
-  59 arith.subi
+  58 arith.subi
   132 arith.trunci
   49 arith.xori
   9 builtin.unrealized_conversion_cast
@@ -877,32 +877,32 @@ func.func "decode_greedy_batch1_positions1_shared"
   2 gpu.barrier
   1 gpu.block_id
   1 gpu.dynamic_shared_memory
-  65 gpu.shuffle
+  60 gpu.shuffle
   1 gpu.thread_id
   138 llvm.call_intrinsic
-  288 llvm.extractvalue
-  417 llvm.inline_asm
-  20 llvm.inttoptr
+  268 llvm.extractvalue
+  407 llvm.inline_asm
+  19 llvm.inttoptr
   8 math.absf
-  22 memref.extract_aligned_pointer_as_index
+  21 memref.extract_aligned_pointer_as_index
   10 memref.load
   20 memref.store
-  38 memref.view
+  40 memref.view
   2 nvvm.cluster.arrive
   2 nvvm.cluster.wait
   53 scf.condition
   20 scf.for
-  91 scf.if
+  94 scf.if
   53 scf.while
-  180 scf.yield
+  183 scf.yield
   2 vector.bitcast vector<4xf32>
-  22 vector.extract vector<2xf32>
+  26 vector.extract vector<2xf32>
   12 vector.extract vector<4xf32>
   9 vector.from_elements vector<2xf32>
   1 vector.from_elements vector<4xf32>
   2 vector.from_elements vector<4xi32>
   2 vector.load vector<2xbf16>
-  7 vector.load vector<2xf32>
+  9 vector.load vector<2xf32>
   2 vector.store vector<2xf32>
 func.func "decode_greedy_batch1_positions1"
   arguments = ["input:tokens", "input:positions", "weight:wte", "weight:wpe", "weight:ln1-w", "weight:ln1-b", "weight:qkv-w", "weight:qkv-b", "weight:proj-w", "weight:proj-b", "weight:ln2-w", "weight:ln2-b", "weight:fc-w", "weight:fc-b", "weight:out-w", "weight:out-b", "weight:lnf-w", "weight:lnf-b", "state:kv", "result:logits", "result:next", "result:report", "made:qkv-w+ln1-w+ln1-b, sums of rows", "made:fc-w+ln2-w+ln2-b, sums of rows", "signals:decode_greedy_batch1_positions1_shared/exchange", "control:more", "kept:next", "kept:report"]
