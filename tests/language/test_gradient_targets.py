@@ -38,12 +38,21 @@ def show_place(error: UserError) -> str:
     return error.span.source.text[error.span.start : error.span.end]
 
 
-def test_a_step_of_a_loop_differentiates_by_a_window_that_was_there_before_it() -> None:
+@pytest.mark.parametrize(
+    ("ahead", "loss", "by", "right"),
+    [
+        ("r (slice x [1 0] [nil 4])", "(* r r r)", "r", lambda x: 3 * x[1] ** 2),
+        ("r (slice x [1 0] [nil 4])", "(+ (* r r) (sum (transpose (* x x) [1 0])))", "r", lambda x: 4 * x[1]),
+        ("r (slice x [1 0] [nil 4]) y (* r r)", "(* y y)", "r", lambda x: 4 * x[1] ** 3),
+    ],
+)
+def test_a_step_of_a_loop_differentiates_through_what_was_made_ahead_of_it(
+    ahead: str, loss: str, by: str, right: Callable[[np.ndarray], np.ndarray]
+) -> None:
     given = drawn({"x": (3, 4)}, 9)
-    row = "(slice x [1 0] [nil 4])"
-    step = "(fn [h i] (let [[g] (gradients (sum (* r r r)) [r])] [(+ h g) nil]))"
-    text = f"(let [r {row}] (first (scan {step} (* 0.0 r) 2)))"
-    np.testing.assert_allclose(evaluated(text, given), 6 * given["x"][1] ** 2, rtol=1e-5)
+    step = f"(fn [h i] (let [[g] (gradients (sum {loss}) [{by}])] [(+ h g) nil]))"
+    found = evaluated(f"(let [{ahead}] (first (scan {step} (* 0.0 r) 2)))", given)
+    np.testing.assert_allclose(found, 2 * right(given["x"]), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import RESHAPES, defining_op, shape_of
+from lispgpt.ir.structure import RESHAPES, defining_op, shape_of, viewed
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, shapes
@@ -37,7 +37,7 @@ def targets_of(evaluator: Evaluator, targets: Any, loss: ir.Value, form: Form) -
         message = "`gradients` wants the values to differentiate by in a vector: (gradients loss [w b])"
         evaluator.site.fail(message, form)
     values = [_value_of(evaluator, target, form) for target in given]
-    found = [Target(value, _whole_of(value, evaluator.builder.insertion.block)) for value in values]
+    found = [Target(value, viewed(value, WINDOWS)) for value in values]
     sources = sources_of(loss)
     for number, (target, made) in enumerate(zip(given, found, strict=True)):
         if made.whole not in sources and not isinstance(target, WeightReference) and 0 not in shape_of(made.whole):
@@ -45,16 +45,6 @@ def targets_of(evaluator: Evaluator, targets: Any, loss: ir.Value, form: Form) -
             what = f"`{show(place)}`" if place is not form else f"value {number + 1} of those to differentiate by"
             evaluator.site.fail(f"the loss is not computed from {what}", place)
     return found
-
-
-def _whole_of(value: ir.Value, block: ir.Block) -> ir.Value:
-    """What a value is a window of, through ops of this block: a step of a loop that reads a window which was there
-    before the loop reads that, and not the whole."""
-    op = defining_op(value)
-    while op is not None and op.name in WINDOWS and op.block == block:
-        value = op.operands[0]
-        op = defining_op(value)
-    return value
 
 
 def _value_of(evaluator: Evaluator, target: Any, form: Form) -> ir.Value:

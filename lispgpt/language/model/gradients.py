@@ -60,6 +60,17 @@ def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any
     return tuple(target.window_of(evaluator, part, form) for target, part in zip(targets, found, strict=True))
 
 
+def _ops_so_far(block: ir.Block) -> list[ir.Operation]:
+    """The ops of a block, behind those ahead of the loops and branches that it is in."""
+    ops = operations(block)
+    holder = block.owner.operation
+    while holder.name not in ("func.func", "builtin.module"):
+        around = operations(holder.block)
+        ops = around[: around.index(holder)] + ops
+        holder = holder.block.owner.operation
+    return ops
+
+
 class _Backward:
     """One backward walk."""
 
@@ -72,7 +83,7 @@ class _Backward:
 
     def run(self, loss: ir.Value) -> tuple[ir.Value, ...]:
         one = tensors.filled(self.evaluator, shape_of(loss), 1.0, tensors.summed_in(self.evaluator, loss), self.form)
-        return self._from(operations(self.block), [(loss, one)])
+        return self._from(_ops_so_far(self.block), [(loss, one)])
 
     def _from(self, ops: list[ir.Operation], given: list[tuple[ir.Value, ir.Value]]) -> tuple[ir.Value, ...]:
         """The targets' gradients in f32, of f64 in f64, of these ops and of gradients that what they make is given."""
