@@ -57,7 +57,7 @@ def test_products_with_blocks(target: str, rows: int, inner: int, tmp_path: Path
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("options", ["", ":splits 2", ":rows 64 :outputs 128 :splits 1"])
+@pytest.mark.parametrize("options", ["", ":splits 2", ":pair 2", ":rows 64 :outputs 128 :splits 1"])
 @pytest.mark.parametrize("precision", ["exact", "fast"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_prompts_widen_blocks_once_a_tile(

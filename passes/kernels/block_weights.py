@@ -25,6 +25,9 @@ from lispgpt.passes.targets import Gpu
 UNIT = 16
 """Numbers that stay neighbours in a vector."""
 
+WHOLE = 3
+"""BF16 numbers that an f32 one is the sum of."""
+
 
 class Reads(Protocol):
     """What reads blocks' bytes: a Reader from memory."""
@@ -134,23 +137,45 @@ class BlockWeights:
         place = [column, b.div(k, self.block)]
         return self.format.scales.head(lambda start, count: self._loaded(reader, place, count, start, count), k)
 
-    def widened(self, words: Sequence[ir.Value], k: Index, target: Gpu) -> ir.Value:
-        """What such words stand for, in f32."""
+    def widened(self, words: Sequence[ir.Value], k: Index, target: Gpu, parts: int) -> ir.Value:
+        """What such words stand for, in f32, of which so many BF16 parts are wanted.
+
+        Where what numbers are less than is no more than these parts have room for, one instruction takes it away and
+        scales: what is rounded then is below the last part.
+        """
         (numbers, head), width = words, 4 * b.width_of(words[0]) // len(self.format.bits)
-        numbers, (scale, least) = self.whole(numbers, k, target), self.scale(head, k)
-        numbers = b.binary("arith.mulf", numbers, b.splat(scale, width))
-        return numbers if least is None else b.binary("arith.subf", numbers, b.splat(least, width))
+        (scale, less), power = self.scale(head, k), self._exponent(parts)
+        if power is None:
+            numbers = b.binary("arith.mulf", self.whole(numbers, k, target), b.splat(scale, width))
+            return numbers if less is None else b.binary("arith.subf", numbers, b.splat(less, width))
+        above = b.binary("arith.mulf", scale, b.constant(float(self.format.least - 2**power), b.f32()))
+        above = above if less is None else b.binary("arith.subf", above, less)
+        return b.fma(_above(self._bytes(numbers, k, target), power), b.splat(scale, width), b.splat(above, width))
+
+    def _exponent(self, parts: int) -> int | None:
+        """Of the power of two that numbers are put above to be scaled; None where they are not."""
+        if self.has_floats or parts > 2:
+            return None
+        if sum(bits.count for bits in self.format.bits) < 8 and not self.format.values:
+            return 7
+        return 15 if parts == 1 else None
 
     def whole(self, words: ir.Value, k: Index, target: Gpu) -> ir.Value:
-        """The numbers in such words from k on, without their scale, in f32; of floats an EXCESS-th of them."""
-        form, numbers = self.format, self.format.numbers(words, k)
+        """The numbers in such words from k on, without their scale, in f32; of floats an EXCESS-th of them.
+
+        Chips convert fewer numbers in a cycle than they permute bytes and subtract.
+        """
         if self.has_floats:
-            return _as_floats(numbers)
+            return _as_floats(self.format.numbers(words, k))
+        real = _above(self._bytes(words, k, target), 23)
+        return b.binary("arith.subf", real, b.constant(float(2**23 - self.format.least), real.type))
+
+    def _bytes(self, words: ir.Value, k: Index, target: Gpu) -> ir.Value:
+        """The whole numbers in such words from k on, each less what a number of 0 stands for: bytes without a sign."""
+        form, numbers = self.format, self.format.numbers(words, k)
         if form.signed:
             numbers = b.binary("arith.xori", numbers, b.constant(0x80808080, numbers.type))
-        if form.values:
-            numbers = target.looked_up(form.values, numbers)
-        return _as_real(numbers, form.least)
+        return target.looked_up(form.values, numbers) if form.values else numbers
 
     def signed_bytes(self, words: ir.Value, k: Index, target: Gpu) -> tuple[ir.Value, int]:
         """(the numbers in such words from k on, a byte with a sign each, as a vector of i32; what all of them are more
@@ -212,21 +237,19 @@ def _bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value |
     return None
 
 
-def _as_real(words: ir.Value, least: int) -> ir.Value:
-    """The bytes of a vector of i32, each plus what a byte of 0 stands for, in f32.
-
-    A byte is put below the exponent of 2^23, which a subtraction takes away: chips convert fewer numbers in a cycle
-    than they permute bytes and subtract.
-    """
+def _above(words: ir.Value, power: int) -> ir.Value:
+    """The bytes of a vector of i32, each plus 2^power, in f32, whose mantissa they are put into; power: 7, where bytes
+    are below 128, 15 or 23."""
     four, one = ir.VectorType.get([4], b.integer(8)), ir.VectorType.get([1], b.f32())
-    exponent = b.emit("vector.bitcast", [b.constant(0x4B000000, ir.VectorType.get([1], b.i32()))], [four])
+    bits = (127 + power) << 23
+    exponent = b.emit("vector.bitcast", [b.constant(bits, ir.VectorType.get([1], b.i32()))], [four])
+    own = (23 - power) // 8
     lanes = []
     for number in range(b.width_of(words)):
         word = b.emit("vector.bitcast", [b.shuffled(words, words, [number])], [four])
-        found = [b.shuffled(word, exponent, [place, 4, 5, 7]) for place in range(4)]
+        found = [b.shuffled(word, exponent, [place if i == own else 4 + i for i in range(4)]) for place in range(4)]
         lanes += [b.lane_of(b.emit("vector.bitcast", [v], [one]), 0) for v in found]
-    real = b.vector_of(lanes)
-    return b.binary("arith.subf", real, b.constant(float(2**23 - least), real.type))
+    return b.vector_of(lanes)
 
 
 def _as_floats(words: ir.Value) -> ir.Value:

@@ -125,15 +125,25 @@ class CopiedOperand:
 @dataclass(frozen=True)
 class WidenedOperand:
     """A tile that threads write to a stage, as copies would bring it: so many BF16 numbers an element, one tile of them
-    behind the other, in lines along k.  The rest as of a CopiedOperand."""
+    behind the other, in lines along k.  Of a tile that blocks of a cluster share each writes a part, which a copy takes
+    from there to the others.  The rest as of a CopiedOperand."""
 
     numbers: int
     outer: int
     inner: int
     line: int
+    sharing: int = 1
 
     transposed: ClassVar[bool] = False
-    brought_bytes: ClassVar[int] = 0
+
+    @property
+    def own(self) -> int:
+        """Columns that a block's threads write."""
+        return self.outer // self.sharing
+
+    @property
+    def brought_bytes(self) -> int:
+        return self.nbytes - self.nbytes // self.sharing
 
     @property
     def tensor_bytes(self) -> int:

@@ -98,6 +98,17 @@ class TensorCopies:
             constraints.append("h")
         assembly(text, [*constraints, "~{memory}"], operands, [])
 
+    def send(self, shared: Index, nbytes: int, barrier: Index, rank: Index) -> None:
+        """Start to copy what lies in this block's memory to the same place in that of the cluster's block of a rank,
+        whose barrier at that address counts the bytes."""
+        text = (
+            "{ .reg .b32 there, counts; mapa.shared::cluster.u32 there, $0, $2; "
+            "mapa.shared::cluster.u32 counts, $1, $2; "
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+            f"[there], [$0], {nbytes}, [counts]; }}"
+        )
+        self._run(text, [shared, barrier, rank])
+
     def fetch(self, map_: ir.Value, at: Sequence[Index]) -> None:
         """Start to bring a box to the cache, for loads of single elements later."""
         places = ", ".join(f"${1 + i}" for i in range(len(at)))

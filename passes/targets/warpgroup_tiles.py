@@ -132,7 +132,7 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
         for n in range(output_parts * max(step, LEAST_OUTPUTS // output_parts), most + 1, output_parts * step)
     ]
     steps = -(-shape.inner // unit.inner)
-    pairs = target.cluster > 1 and not shape.widened  # each block widens for itself
+    pairs = target.cluster > 1
     clusters = [(n, 1) for n in range(1, target.cluster + 1) if n <= steps] + [(1, 2)] * pairs
     found = [Tiling(*sizes, *cluster) for sizes in shapes for cluster in clusters]
     found += [shared for tiling in found if (shared := _shared(tiling, shape, target))]
@@ -251,7 +251,7 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
         multiply *= 1.26
     lines = shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs) / tiling.pair
-    multiply = max(multiply, WIDENING * shape.widened * tiling.outputs)
+    multiply = max(multiply, WIDENING * shape.widened * tiling.outputs / tiling.pair)
     step = max(multiply, unit.inner * lines / (64 if waves == 1 else 73), 340) + (280 if shape.splits_left else 0)
     if waves == 1:  # each warpgroup reads its part of both operands, 128 bytes a clock
         lines = shape.products * tiling.warpgroups * (unit.rows + tiling.columns)

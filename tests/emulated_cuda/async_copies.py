@@ -34,6 +34,7 @@ class AsyncCopies:
             assert all(int(handle) in self.tensors for handle in self.value(tensor, "u64")[lanes]), "no tensor map"
         elif "bulk" in suffixes:
             brings = self.bulk_bytes if "mbarrier::complete_tx::bytes" in suffixes else self.bulk_group
+            brings = self.bulk_remote if "shared::cta" in suffixes else brings
             (self.bulk_tensor if "tensor" in suffixes else brings)(suffixes, operands, lanes)
         elif suffixes[-1] == "commit_group":
             self.groups[lanes] += 1

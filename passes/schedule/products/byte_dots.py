@@ -14,13 +14,12 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.copies import WORD, PackedOperand, flat, packed
-from lispgpt.passes.tile.lower.packed import Packed
+from lispgpt.passes.tile.copies import WORD
+from lispgpt.passes.tile.lower.packed import PackedMemory
 
 LARGEST = 127 * 256
 """What the largest of a lane's numbers is as a whole one: its upper byte is one that has a sign."""
@@ -65,25 +64,16 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class ByteDots(Packed):
-    """operand: weights in blocks, which a reader reads as words."""
-
-    operand: PackedOperand
-    reader: Reader
-    target: Gpu
+class ByteDots(PackedMemory):
+    """Of weights in blocks that a reader reads as words."""
 
     @staticmethod
     def of(operand: Operand, reader: Reader, target: Gpu) -> ByteDots | None:
         """None where weights are in no blocks of whole numbers, or the target has no such instruction."""
-        own = packed(operand)
-        if not target.adds_bytes or not isinstance(own, PackedOperand):
+        own = PackedMemory.operand_of(operand)
+        if not target.adds_bytes or own is None or find_dtype(own.blocks).floats:
             return None
-        words = own.layout.extent(own.layout.sums) % WORD == 0
-        return ByteDots(own, reader, target) if words and not find_dtype(own.blocks).floats else None
-
-    @property
-    def blocks(self) -> BlockWeights:  # type: ignore[override]
-        return BlockWeights(self.operand.tensor, self.operand.blocks)
+        return ByteDots(own, reader, target)
 
     @property
     def width(self) -> int:
@@ -97,14 +87,6 @@ class ByteDots(Packed):
         across = find_dtype(self.operand.blocks).item_bytes % WORD != 0
         form = self.blocks.format
         return len(form.bits) * (self.width // WORD + across) + form.scales.words
-
-    def load(self, row: Index, byte: Index, width: int) -> ir.Value:
-        memory, of = flat(self.operand)
-        return self.reader.from_memory(memory, [of(0, row, byte)], width)
-
-    def words(self, row: Index, k: Index) -> list[ir.Value]:
-        """What is loaded to multiply a row's numbers from k on."""
-        return [self._words(row, k, self.width), self.blocks.head_at(self, row, k)]
 
     def product(self, words: Sequence[ir.Value], k: Index, digits: Digits) -> ir.Value:
         """The sum of products of what was loaded from k on, in f32."""

@@ -23,7 +23,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.block_weights import WHOLE, BlockWeights
 from lispgpt.passes.kernels.epilogue import store_results
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
 from lispgpt.passes.kernels.products import Product, as_skinny, unscheduled_products
@@ -194,7 +194,7 @@ class _RowProduct:
     def _right(self, column: Index, k: Index) -> list[ir.Value]:
         """A vector as it is loaded: blocks are widened only where they are multiplied, to have loads in flight."""
         if self.bytes is not None:
-            return replace(self.bytes, reader=self.reader).words(column, k)
+            return replace(self.bytes, reader=self.reader).words(column, k, self.bytes.width)
         if self.blocks is not None:
             return self.blocks.words(self.reader, column, k, self.width)
         return [self.right.read(self.reader, self.batch, column, k, self.width)]
@@ -206,7 +206,7 @@ class _RowProduct:
         if self.blocks is None:
             return [b.extend(weights[start]) for start in starts]
         return [
-            self.blocks.widened(weights[s : s + each], p.start, self.target)
+            self.blocks.widened(weights[s : s + each], p.start, self.target, WHOLE)
             for s, p in zip(starts, self.pieces, strict=True)
         ]
 

@@ -29,7 +29,5 @@ class Operands:
 
     def of(self, tiling: Tiling) -> Operands:
         """For tiles of that size."""
-        right: CopiedOperand | WidenedOperand = replace(self.right, outer=tiling.outputs)
-        if isinstance(right, CopiedOperand):
-            right = replace(right, sharing=tiling.pair)
+        right: CopiedOperand | WidenedOperand = replace(self.right, outer=tiling.outputs, sharing=tiling.pair)
         return Operands(replace(self.left, outer=tiling.rows), right)

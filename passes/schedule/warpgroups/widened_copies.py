@@ -1,7 +1,8 @@
 """Weights in blocks on their way to the ring of stages: widened once a tile by the warpgroup that starts copies.
 
 Each of its threads loads runs of a step's numbers and of what scales them while it waits for the step's stage, and
-stores them there in BF16, swizzled as copies would have brought them; the other operand is copied as always.
+stores them there in BF16, swizzled as copies would have brought them; the other operand is copied as always.  Of two
+blocks that need the same columns each widens half of them, and copies these to the other's stage.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lispgpt.passes.kernels.ring import CopiedOperand, Place, WidenedOperand
 from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
 from lispgpt.passes.schedule.warpgroups.split_k import Piece
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
+from lispgpt.passes.tile.lower.packed import PackedMemory
 
 RUN, PIECE = 16, 8
 """Neighbours along k that a thread widens at once, and those in one piece of a swizzled line."""
@@ -77,45 +79,71 @@ class WidenedCopies(TileCopies):
 
     def _runs(self, thread: Index) -> list[tuple[Index, Index]]:
         """(column of the tile, k of the step) where each of a thread's runs starts: neighbours go along k."""
-        right = self.ring.right
-        each = right.inner // RUN
-        first, k = b.div(thread, each), b.mul(b.mod(thread, each), RUN)
-        return [(b.add(first, n), k) for n in range(0, right.outer, self._together)]
+        each = self.ring.right.inner // RUN
+        lane, k = b.mod(thread, self.target.subgroup), b.mul(b.mod(thread, each), RUN)
+        first = b.add(self._first_column(thread), b.div(lane, each))
+        return [(b.add(first, n), k) for n in range(0, self._columns, self._together)]
+
+    def _first_column(self, thread: Index) -> Index:
+        """Of the tile, that a subgroup widens: it has some that lie together."""
+        own = b.mul(b.div(thread, self.target.subgroup), self._columns)
+        return own if self._right.sharing == 1 else b.add(own, b.mul(self.tiles.rank, self._right.own))
+
+    @property
+    def _right(self) -> WidenedOperand:
+        assert isinstance(self.ring.right, WidenedOperand)
+        return self.ring.right
+
+    @property
+    def _columns(self) -> int:
+        """That a subgroup widens."""
+        unit = self.target.warpgroup
+        assert unit is not None
+        return self._right.own * self.target.subgroup // unit.threads
 
     @property
     def _together(self) -> int:
-        """Columns of which the warpgroup widens runs at once."""
-        unit = self.target.warpgroup
-        assert unit is not None
-        return unit.threads * RUN // self.ring.right.inner
+        """Columns of which a subgroup widens runs at once."""
+        return self.target.subgroup * RUN // self._right.inner
 
     def _place(self, at: Tile, column: Index, k: Index, step: Index) -> tuple[Index, Index]:
         """(column, k) of the weights; past the last column it is the last one's."""
-        place, outer = b.add(at.column, column), self.ring.right.outer
-        if self.right.extent % outer or outer % self._together:
+        place = b.add(at.column, column)
+        if self.right.extent % self._right.outer or self._columns % self._together:
             place = b.at_most(place, self.right.extent - 1)
         return place, b.add(b.add(at.k, b.mul(step, self.tiles.grid.step)), k)
 
     def _load(self, thread: Index, at: Tile, step: Index) -> list[ir.Value]:
         """What memory has of a step's runs, and of their blocks' scales."""
-        reader, weights = Reader(self.target), self._weights
+        reader, own = Reader(self.target), PackedMemory.operand_of(self.right)
+        words = partial(self._weights.words, reader) if own is None else PackedMemory(own, reader, self.target).words
         places = [self._place(at, column, k, step) for column, k in self._runs(thread)]
-        return [word for place in places for word in weights.words(reader, *place, RUN)]
+        return [word for place in places for word in words(*place, RUN)]
 
     def _store(self, thread: Index, at: Tile, step: ir.Value, slot: ir.Value, held: list[ir.Value]) -> None:
         """Widen what was loaded of a step, and say that it is in its stage."""
-        unit, copies, weights, outer = self.target.warpgroup, self.copies, self._weights, self.ring.right.outer
+        unit, weights = self.target.warpgroup, self._weights
         assert unit is not None
-        start = self.ring.right_at(slot)
+        start, end = self.ring.right_at(slot), b.add(self._first_column(thread), self._columns)
         for number, (column, k) in enumerate(self._runs(thread)):
             _, place = self._place(at, column, k, step)
-            numbers = weights.widened(held[2 * number : 2 * number + 2], place, self.target)
-            whole = (number + 1) * self._together <= outer
-            b.if_live(None if whole else b.less(column, outer), partial(self._store_run, numbers, start, column, k))
+            numbers = weights.widened(held[2 * number : 2 * number + 2], place, self.target, self._right.numbers)
+            whole = (number + 1) * self._together <= self._columns
+            b.if_live(None if whole else b.less(column, end), partial(self._store_run, numbers, start, column, k))
         unit.publish()
-        copies.subgroup_barrier()
+        self.copies.subgroup_barrier()
         lane = b.mod(thread, self.target.subgroup)
-        b.if_then(b.equal(lane, 0), lambda: copies.arrive(self.ring.full(slot)))
+        b.if_then(b.equal(lane, 0), lambda: self._hand_on(thread, start, slot))
+
+    def _hand_on(self, thread: Index, start: Index, slot: ir.Value) -> None:
+        """By one lane: say that the subgroup's columns are in the stage, and bring them to the other block's."""
+        right, full = self._right, self.ring.full(slot)
+        self.copies.arrive(full)
+        if right.sharing > 1:
+            first = b.add(start, b.mul(self._first_column(thread), right.line))
+            for number in range(right.numbers):
+                tensor = b.add(first, number * right.tensor_bytes)
+                self.copies.send(tensor, self._columns * right.line, full, b.sub(1, self.tiles.rank))
 
     def _store_run(self, numbers: ir.Value, start: Index, column: Index, k: Index) -> None:
         """To the pieces of a column's line in the stage that starts there."""

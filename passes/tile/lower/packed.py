@@ -11,8 +11,11 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_formats import elements
 from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.copies import WORD
+from lispgpt.passes.tile.copies import WORD, PackedOperand, flat, packed
 from lispgpt.passes.tile.lower.memory import Slot
 
 
@@ -61,6 +64,35 @@ class Packed:
     def scale(self, row: Index, k: Index) -> tuple[ir.Value, ir.Value | None]:
         """That of a row's numbers from k on, and what they have at least, in F32."""
         return self.blocks.scale(self.blocks.head_at(self, row, k), k)
+
+
+@dataclass(frozen=True)
+class PackedMemory(Packed):
+    """operand: weights in blocks in memory."""
+
+    operand: PackedOperand
+    reader: Reader
+    target: Gpu
+
+    @staticmethod
+    def operand_of(operand: Operand) -> PackedOperand | None:
+        """None where it is not in blocks, or its rows are no whole words."""
+        own = packed(operand)
+        if not isinstance(own, PackedOperand) or strided(own.tensor) is None or own.along_k % WORD:
+            return None
+        return own
+
+    @property
+    def blocks(self) -> BlockWeights:  # type: ignore[override]
+        return BlockWeights(self.operand.tensor, self.operand.blocks)
+
+    def load(self, row: Index, byte: Index, width: int) -> ir.Value:
+        memory, of = flat(self.operand)
+        return self.reader.from_memory(memory, [of(0, row, byte)], width)
+
+    def words(self, row: Index, k: Index, count: int) -> list[ir.Value]:
+        """What is loaded for `count` of a row's numbers from k on, and for what scales them."""
+        return [self._words(row, k, count), self.blocks.head_at(self, row, k)]
 
 
 @dataclass(frozen=True)
