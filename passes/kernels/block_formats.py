@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -94,12 +95,14 @@ class Bits:
 class Scales:
     """What a block's numbers are multiplied by.  part: how many share it; 0 for all of a block.
 
-    least: whether something is taken away from them.  words: how many of i32 a lane loads of it.
+    least: whether something is taken away from them.  words: how many of i32 a lane loads of it.  alike: whether these
+    are the same for all of a block's numbers.
     """
 
     part: int = 0
     least: bool = False
     words: int = 1
+    alike: ClassVar[bool] = True
 
     def head(self, load: Load, k: Index) -> ir.Value:
         """What a lane loads to scale the k-th number."""
@@ -214,6 +217,7 @@ class ByteScales(Scales):
 
     part: int = 16
     first: int = 0
+    alike: ClassVar[bool] = False
 
     def head(self, load: Load, k: Index) -> ir.Value:
         pair = b.mod(b.div(k, 2 * self.part), K_BLOCK // (2 * self.part))
@@ -247,6 +251,7 @@ class MixedScales(Scales):
     part: int = 16
     least: bool = True
     words: int = 2
+    alike: ClassVar[bool] = False
 
     def head(self, load: Load, k: Index) -> ir.Value:
         scales = load(b.add(12, b.mul(b.mod(b.div(k, 32), 8), 2)), 2)

@@ -128,14 +128,14 @@ class BlockWeights:
     def bytes_at(self, reader: Reads, column: Index, k: Index, width: int) -> ir.Value:
         starts, place = self.bytes_of(k), [column, b.div(k, self.block)]
         found = [
-            self._loaded(reader, place, bits.first, start, width)
+            self.loaded(reader, place, bits.first, start, width)
             for start, bits in zip(starts, self.format.bits, strict=True)
         ]
-        return _joined(found)
+        return joined(found)
 
     def head_at(self, reader: Reads, column: Index, k: Index) -> ir.Value:
         place = [column, b.div(k, self.block)]
-        return self.format.scales.head(lambda start, count: self._loaded(reader, place, count, start, count), k)
+        return self.format.scales.head(lambda start, count: self.loaded(reader, place, count, start, count), k)
 
     def widened(self, words: Sequence[ir.Value], k: Index, target: Gpu, parts: int) -> ir.Value:
         """What such words stand for, in f32, of which so many BF16 parts are wanted.
@@ -192,7 +192,7 @@ class BlockWeights:
     def _of_block(self, reader: Reader, place: list[Index]) -> Load:
         return partial(_read, reader, self.blocks, place)
 
-    def _loaded(self, reader: Reads, place: list[Index], first: int, start: Index, count: int) -> ir.Value:
+    def loaded(self, reader: Reads, place: list[Index], first: int, start: Index, count: int) -> ir.Value:
         """`count` of a block's bytes, in loads as wide as its alignment allows: a vector of i32, or of one i16.  first:
         what `start` is a multiple of as `count` is."""
         size = gcd(first, find_dtype(self.kind).item_bytes, count)
@@ -266,7 +266,7 @@ def _as_floats(words: ir.Value) -> ir.Value:
     return b.extend(b.emit("vector.bitcast", [found], [ir.VectorType.get([count], ir.F16Type.get())]))
 
 
-def _joined(words: Sequence[ir.Value]) -> ir.Value:
+def joined(words: Sequence[ir.Value]) -> ir.Value:
     """Vectors one behind the other, as many as there are."""
     return words[0] if len(words) == 1 else elements([b.lane_of(v, i) for v in words for i in range(b.width_of(v))])
 

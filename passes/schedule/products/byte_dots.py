@@ -14,9 +14,10 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_weights import joined
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.team import tree
+from lispgpt.passes.kernels.team import Chunk, subgroup_reduce, tree
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import WORD
 from lispgpt.passes.tile.lower.packed import PackedMemory
@@ -27,8 +28,14 @@ LARGEST = 127 * 256
 MOST = 32
 """Numbers that a lane multiplies at once."""
 
-ROUNDING = 1.5 * 2**23
+MOST_SPAN = 128
+"""Numbers from the first to the last of those that a lane takes as their bits are in the same bytes."""
+
+ROUNDING, ROUNDING_BITS = 1.5 * 2**23, 0x4B400000
 """An f32 that has whole numbers of 22 bits and a sign added to it has them in its lowest bits, rounded."""
+
+HALF = 128
+"""Added to a whole number, so that its upper byte is the nearest one, and its lower byte less as many the rest."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +48,71 @@ class Digits:
     whole: ir.Value
 
     @staticmethod
-    def of(numbers: ir.Value) -> Digits:
-        """Of a vector of f32."""
+    def of(numbers: ir.Value, lanes: int = 1, subgroup: int = 0) -> Digits:
+        """Of a vector of f32, and so many neighbouring lanes' with the same scale."""
         count = b.width_of(numbers)
         words = ir.VectorType.get([count], b.i32())
         # Patterns without their sign are ordered as whole numbers, and NaN is above all.
         sizes = b.binary("arith.andi", b.emit("vector.bitcast", [numbers], [words]), b.constant(0x7FFFFFFF, words))
         largest = tree("arith.maxui", [b.lane_of(sizes, i) for i in range(count)])
-        largest = b.emit("arith.bitcast", [largest], [b.f32()])
+        largest = b.emit("arith.bitcast", [subgroup_reduce("arith.maxui", largest, lanes, subgroup)], [b.f32()])
         zero, most = b.constant(0.0, b.f32()), b.constant(float(LARGEST), b.f32())
         some = b.emit("arith.cmpf", [largest, zero], [b.i1()], predicate=2)
         inverse = b.splat(b.select(some, b.binary("arith.divf", most, largest), zero), count)
-        moved = b.fma(numbers, inverse, b.constant(ROUNDING, numbers.type))
+        moved = b.fma(numbers, inverse, b.constant(ROUNDING + HALF, numbers.type))
         whole = b.emit("vector.bitcast", [moved], [words])
-        whole = b.binary("arith.subi", whole, b.constant(0x4B400000, words))
-        upper = b.binary("arith.addi", whole, b.constant(128, words))
-        upper = b.binary("arith.shrsi", upper, b.constant(8, words))
-        lower = b.binary("arith.subi", whole, b.binary("arith.shli", upper, b.constant(8, words)))
         total = tree("arith.addi", [b.lane_of(whole, i) for i in range(count)])
+        total = b.binary("arith.subi", total, b.constant(_signed(count * (ROUNDING_BITS + HALF)), b.i32()))
+        lower = [b.binary("arith.xori", word, b.constant(_signed(0x80808080), b.i32())) for word in _bytes(whole, 0)]
         scale = b.binary("arith.mulf", largest, b.constant(1 / LARGEST, b.f32()))
-        return Digits(_bytes(upper), _bytes(lower), scale, total)
+        return Digits(_bytes(whole, 1), lower, scale, subgroup_reduce("arith.addi", total, lanes, subgroup))
+
+
+@dataclass(frozen=True)
+class StagedDigits:
+    """Those of all of a row in shared memory, a scale for each `unit` numbers."""
+
+    unit: int
+    upper: ir.Value
+    lower: ir.Value
+    scale: ir.Value
+    whole: ir.Value
+
+    @staticmethod
+    def bytes_of(inner: int, unit: int) -> int:
+        return 2 * inner + 8 * (inner // unit)
+
+    @staticmethod
+    def of(inner: int, unit: int) -> StagedDigits:
+        words, scales = [inner // WORD], [inner // unit]
+        i32, f32 = b.i32(), b.f32()
+        return StagedDigits(
+            unit, b.shared(words, i32), b.shared(words, i32), b.shared(scales, f32), b.shared(scales, i32)
+        )
+
+    def store(self, chunk: Chunk, numbers: ir.Value, subgroup: int) -> None:
+        """By all lanes: WORD of them each."""
+        own = Digits.of(b.masked(chunk.live, numbers), self.unit // WORD, subgroup)
+        place, group = b.div(chunk.start, WORD), b.div(chunk.start, self.unit)
+
+        def words() -> None:
+            b.store(own.upper[0], self.upper, [place])
+            b.store(own.lower[0], self.lower, [place])
+
+        def scales() -> None:
+            b.store(own.scale, self.scale, [group])
+            b.store(own.whole, self.whole, [group])
+
+        b.if_live(chunk.live, words)
+        b.if_live(b.both(chunk.live, b.equal(b.mod(chunk.start, self.unit), 0)), scales)
+
+    def at(self, chunk: Chunk) -> Digits:
+        """Those of the numbers that share a scale from a place on; a scale of 0 where there are none."""
+        place, group, count = b.div(chunk.start, WORD), b.div(chunk.start, self.unit), self.unit // WORD
+        upper, lower = (b.load(memory, [place], count) for memory in (self.upper, self.lower))
+        scale, whole = (b.load(memory, [group], 1) for memory in (self.scale, self.whole))
+        words = [[b.lane_of(v, i) for i in range(count)] for v in (upper, lower)]
+        return Digits(*words, b.masked(chunk.live, scale), whole)
 
 
 @dataclass(frozen=True)
@@ -78,15 +130,69 @@ class ByteDots(PackedMemory):
     @property
     def width(self) -> int:
         """How many neighbours a lane multiplies at once: they share a scale, and are neighbours in memory."""
-        places = [bits.reach for bits in self.blocks.format.bits if bits.places > 1]
-        return min(MOST, self.blocks.scaled, *places)
+        return min(MOST, self.blocks.scaled, self._reach)
+
+    @property
+    def runs(self) -> list[int]:
+        """Where those start that a lane multiplies from what it has loaded, from the first of them on: as bits of
+        several numbers are in one byte, a lane takes all of these."""
+        spans = [bits.places * bits.reach for bits in self.blocks.format.bits if bits.places > 1]
+        span = max((span for span in spans if span <= MOST_SPAN), default=self._reach)
+        return list(range(0, span, self._reach))
+
+    def first(self, number: Index) -> Index:
+        """The number of a row with which the number-th of the lanes begins that share the row out."""
+        lanes = self._reach // self.width
+        return b.add(b.mul(b.div(number, lanes), len(self.runs) * self._reach), b.mul(b.mod(number, lanes), self.width))
+
+    @property
+    def _reach(self) -> int:
+        """Numbers between those that are in one byte."""
+        return min(
+            (bits.reach for bits in self.blocks.format.bits if bits.places > 1), default=min(MOST, self.blocks.scaled)
+        )
 
     @property
     def held(self) -> int:
-        """Words that are loaded for as many."""
-        across = find_dtype(self.operand.blocks).item_bytes % WORD != 0
-        form = self.blocks.format
-        return len(form.bits) * (self.width // WORD + across) + form.scales.words
+        """Words that are loaded for all runs."""
+        across, form = find_dtype(self.operand.blocks).item_bytes % WORD != 0, self.blocks.format
+        heads = 1 if form.scales.alike else len(self.runs)
+        return sum(map(len, map(set, self._further))) * (self.width // WORD + across) + heads * form.scales.words
+
+    @property
+    def _further(self) -> list[list[int]]:
+        """For each field of bits, how many bytes behind those of the first run those of each run are."""
+        return [[int(bits.byte_of(k)) - bits.first for k in self.runs] for bits in self.blocks.format.bits]  # type: ignore[arg-type]
+
+    def loads(self, row: Index, k: Index) -> list[ir.Value]:
+        """What a row's runs are made of, the first of which starts at k: bytes of each field, and what scales runs."""
+        fields = [
+            self.field(number, row, k, n, self.width)
+            for number, further in enumerate(self._further)
+            for n in dict.fromkeys(further)
+        ]
+        heads = self.runs[:1] if self.blocks.format.scales.alike else self.runs
+        return fields + [self.blocks.head_at(self, row, b.add(k, run)) for run in heads]
+
+    @property
+    def loaded(self) -> int:
+        """How many values `loads` gives."""
+        heads = 1 if self.blocks.format.scales.alike else len(self.runs)
+        return sum(map(len, map(set, self._further))) + heads
+
+    def total(self, loads: Sequence[ir.Value], k: Index, digits: Sequence[Digits]) -> ir.Value:
+        """The sum of products of all runs, of which a lane's numbers of the row are these digits, in f32."""
+        rest, fields = list(loads), []
+        for further in self._further:
+            places = list(dict.fromkeys(further))
+            fields.append([rest[places.index(n)] for n in further])
+            rest = rest[len(places) :]
+        heads = rest * len(self.runs) if self.blocks.format.scales.alike else rest
+        found = [
+            self.product([joined(own), head], b.add(k, run), each)
+            for *own, head, run, each in zip(*fields, heads, self.runs, digits, strict=True)
+        ]
+        return tree("arith.addf", found)
 
     def product(self, words: Sequence[ir.Value], k: Index, digits: Digits) -> ir.Value:
         """The sum of products of what was loaded from k on, in f32."""
@@ -109,9 +215,15 @@ def _real(whole: ir.Value) -> ir.Value:
     return b.emit("arith.sitofp", [whole], [b.f32()])
 
 
-def _bytes(numbers: ir.Value) -> list[ir.Value]:
-    """Whole numbers of a byte, a vector of i32, four to a word."""
-    count = b.width_of(numbers)
-    narrow = b.emit("arith.trunci", [numbers], [ir.VectorType.get([count], b.integer(8))])
-    words = b.emit("vector.bitcast", [narrow], [ir.VectorType.get([count // 4], b.i32())])
-    return [b.lane_of(words, i) for i in range(count // 4)]
+def _bytes(words: ir.Value, place: int) -> list[ir.Value]:
+    """The bytes at a place of a vector of i32, four to a word."""
+    count = b.width_of(words)
+    own = b.emit("vector.bitcast", [words], [ir.VectorType.get([4 * count], b.integer(8))])
+    some = b.shuffled(own, own, range(place, 4 * count, 4))
+    found = b.emit("vector.bitcast", [some], [ir.VectorType.get([count // 4], b.i32())])
+    return [b.lane_of(found, i) for i in range(count // 4)]
+
+
+def _signed(word: int) -> int:
+    """A word of 32 bits as a number with a sign."""
+    return (word + 2**31) % 2**32 - 2**31

@@ -31,10 +31,11 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
 from lispgpt.passes.kernels.views import depends_only_on
-from lispgpt.passes.schedule.products.byte_dots import ByteDots, Digits
+from lispgpt.passes.schedule.products.byte_dots import ByteDots, Digits, StagedDigits
 from lispgpt.passes.schedule.products.vector_time import UNPACKING, nbytes, vector_seconds
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.copies import WORD
 
 MOST_CHUNKS = 8
 """Vectors of one row of w in a lane's registers, beyond which another schedule goes through rows in a loop."""
@@ -64,7 +65,7 @@ class ScheduleGpuContractions(Pass):
     chunks: int = 4
     rows_each: int = 2
     blocks_per_core: int = 3
-    whole_rows: int = 4
+    whole_rows: int = 2
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         constant = constant_arguments(module)
@@ -107,7 +108,10 @@ class _RowProduct:
         if self.bytes is not None and self.outer < options.whole_rows * self.grid * self.groups:
             self.bytes = None
             self._divide(options)
-        self.staged = self.left.is_computed()
+        self.shares_digits = self.bytes is not None and self.groups > 1
+        self.staged = self.left.is_computed() or self.shares_digits
+        if self.shares_digits and not self.staging_fits():
+            self.shares_digits, self.staged = False, self.left.is_computed()
         if self.groups == 1 and not self.staging_fits():
             self.staged = False  # nor is anything of it needed twice
         self.outputs = outputs_of(kernel)
@@ -123,7 +127,8 @@ class _RowProduct:
         if self.bytes is not None:
             chunks = max(1, MOST_HELD // self.bytes.held)
             self.width = self.bytes.width
-        vectors = -(-self.inner // (target.subgroup * self.width))
+        self.own = self.width * (len(self.bytes.runs) if self.bytes is not None else 1)
+        vectors = -(-self.inner // (target.subgroup * self.own))
         self.split = 1
         while -(-vectors // self.split) > chunks and self.split < options.subgroups:
             self.split *= 2
@@ -143,7 +148,10 @@ class _RowProduct:
     def staging_fits(self) -> bool:
         """Whether the block's rows of x, and what subgroups exchange, fit in shared memory."""
         exchanged = self.turns * self.groups * self.unroll * self.rows * self.split if self.split > 1 else 0
-        return not self.staged or 4 * (self.rows * self.inner + exchanged) <= self.target.shared_bytes
+        kept = 4 * self.rows * self.inner
+        if self.shares_digits and self.bytes is not None:
+            kept = StagedDigits.bytes_of(self.inner, self.bytes.width)
+        return not self.staged or kept + 4 * exchanged <= self.target.shared_bytes
 
     def emit(self) -> None:
         grid = [self.grid * self.product.batches, self.all_rows // self.rows]
@@ -159,6 +167,7 @@ class _RowProduct:
         self.team = Team(thread, self.threads, self.target.subgroup)
         self.reader = Reader(self.target, self.team)
         self.pieces = [self._piece(number) for number in range(self.chunks)]
+        self.vectors = [vector for piece in self.pieces for vector in self._vectors_of(piece)]
         first = b.mul(b.add(b.mul(self.block, self.groups), self.group), self.unroll)
         # Subgroups that add up their parts finish a block's results together, others each its own.
         start = b.mul(self.block, self.groups * self.unroll) if self.split > 1 else first
@@ -170,9 +179,12 @@ class _RowProduct:
         self.target.dependency_wait()
         weights = weights or self._weights(first)
         self._preload(place, constant=False)
-        load = self._stage() if self.staged else self._load_input
-        self.inputs = [[b.masked(p.live, load(n, p.start)) for p in self.pieces] for n in range(self.rows)]
-        self.digits = [Digits.of(x) for x in self.inputs[0]] if self.bytes is not None else []
+        if self.shares_digits:
+            self.digits = self._stage_digits()
+        else:
+            load = self._stage() if self.staged else self._load_input
+            self.inputs = [[b.masked(p.live, load(n, p.start)) for p in self.vectors] for n in range(self.rows)]
+            self.digits = [Digits.of(x) for x in self.inputs[0]] if self.bytes is not None else []
         if place is None:
             self._loop(start, weights)
         else:
@@ -181,7 +193,16 @@ class _RowProduct:
     def _piece(self, number: int) -> Chunk:
         """Where this lane's vector lies along k: the lane's place in its subgroup's part of the row."""
         rank = b.add(b.mul(self.part, self.target.subgroup), self.lane)
-        return Team(rank, self.split * self.target.subgroup, self.target.subgroup).chunk(number, self.inner, self.width)
+        team = Team(rank, self.split * self.target.subgroup, self.target.subgroup)
+        if self.bytes is None:
+            return team.chunk(number, self.inner, self.width)
+        piece = team.chunk(number, self.inner // self.own, 1)
+        return replace(piece, start=self.bytes.first(piece.start))
+
+    def _vectors_of(self, piece: Chunk) -> list[Chunk]:
+        """Of x, that a lane multiplies with what it has of a row of w there."""
+        runs = self.bytes.runs if self.bytes is not None else [0]
+        return [replace(piece, start=b.add(piece.start, run)) for run in runs]
 
     def _weights(self, first: Index) -> list[ir.Value]:
         """The lane's vectors of `unroll` rows of w; past the last row, of the last row again."""
@@ -194,7 +215,7 @@ class _RowProduct:
     def _right(self, column: Index, k: Index) -> list[ir.Value]:
         """A vector as it is loaded: blocks are widened only where they are multiplied, to have loads in flight."""
         if self.bytes is not None:
-            return replace(self.bytes, reader=self.reader).words(column, k, self.bytes.width)
+            return replace(self.bytes, reader=self.reader).loads(column, k)
         if self.blocks is not None:
             return self.blocks.words(self.reader, column, k, self.width)
         return [self.right.read(self.reader, self.batch, column, k, self.width)]
@@ -247,6 +268,17 @@ class _RowProduct:
 
         return load
 
+    def _stage_digits(self) -> list[Digits]:
+        """Make x's digits once in the block, in shared memory; those of the lane's vectors."""
+        assert self.bytes is not None
+        staged = StagedDigits.of(self.inner, self.bytes.width)
+        for number in range(self.team.chunk_count(self.inner, WORD)):
+            chunk = self.team.chunk(number, self.inner, WORD)
+            value = b.extend(self.left.read(self.reader, self.batch, self.base, chunk.start, WORD))
+            staged.store(chunk, value, self.target.subgroup)
+        b.barrier()
+        return [staged.at(vector) for vector in self.vectors]
+
     def _products(self, weights: list[ir.Value]) -> list[list[ir.Value]]:
         """sums[r][n]: this lane's share, reduced over the subgroup."""
         if self.bytes is not None:
@@ -256,9 +288,12 @@ class _RowProduct:
 
     def _byte_dot(self, weights: ByteDots, loaded: list[ir.Value], r: int) -> ir.Value:
         """The lane's share of a row's product."""
-        words = [loaded[2 * (r * self.chunks + i) :][:2] for i in range(self.chunks)]
-        pieces = zip(words, self.pieces, self.digits, strict=True)
-        return tree("arith.addf", [weights.product(own, piece.start, digits) for own, piece, digits in pieces])
+        each, runs = weights.loaded, len(weights.runs)
+        found = []
+        for i, piece in enumerate(self.pieces):
+            own = loaded[each * (r * self.chunks + i) :][:each]
+            found.append(weights.total(own, piece.start, self.digits[runs * i : runs * (i + 1)]))
+        return tree("arith.addf", found)
 
     def _dot(self, row: list[ir.Value], inputs: list[ir.Value]) -> ir.Value:
         total = b.binary("arith.mulf", row[0], inputs[0])
@@ -332,7 +367,7 @@ class _RowProduct:
 
         width = b.largest_width(self.inner, 4, 16) if self.staged else self.width
         numbers = range(self.team.chunk_count(self.inner, width))
-        chunks = [self.team.chunk(i, self.inner, width) for i in numbers] if self.staged else self.pieces
+        chunks = [self.team.chunk(i, self.inner, width) for i in numbers] if self.staged else self.vectors
         vectors = self.left.along_k % width == 0 and self.left.has_vectors(self.reader)
         for n in range(self.rows if vectors else 0):
             for chunk in chunks:

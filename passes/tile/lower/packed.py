@@ -10,7 +10,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_formats import elements
-from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.block_weights import BlockWeights, joined
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.tensor_map import strided
@@ -36,12 +36,17 @@ class Packed:
 
     def _words(self, row: Index, k: Index, count: int) -> ir.Value:
         """The bytes with `count` neighbours along k, as a vector of i32."""
-        size = find_dtype(self.blocks.kind).item_bytes
+        return joined([self.field(i, row, k, 0, count) for i in range(len(self.blocks.format.bits))])
+
+    def field(self, number: int, row: Index, k: Index, further: int, count: int) -> ir.Value:
+        """As a vector of i32, `count` bytes from that on which has the number-th bits of the k-th number, and so many
+        further."""
+        size, block = find_dtype(self.blocks.kind).item_bytes, self.blocks.block
+        byte = b.add(self.blocks.bytes_of(k)[number], further)
         if size % WORD == 0:
-            return self.blocks.bytes_at(self, row, k, count)
-        start = b.mul(b.div(k, self.blocks.block), size)
-        found = [self._shifted(row, b.add(start, byte), count) for byte in self.blocks.bytes_of(k)]
-        return elements([word for words in found for word in words])
+            first = self.blocks.format.bits[number].first
+            return self.blocks.loaded(self, [row, b.div(k, block)], first, byte, count)
+        return elements(self._shifted(row, b.add(b.mul(b.div(k, block), size), byte), count))
 
     def _shifted(self, row: Index, at: Index, count: int) -> list[ir.Value]:
         """Bytes from an even one on: of aligned words, neighbours of which are shifted together."""
