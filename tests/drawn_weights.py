@@ -67,6 +67,9 @@ def _drawn(shape: list[int], dtype: str, scale: float, rng: np.random.Generator)
         return table.astype(np.uint16)[rng.integers(0, STEPS, shape, np.uint16)]
     blocks = np.frombuffer(rng.bytes(kind.nbytes(int(np.prod(shape)))), kind.numpy).reshape(kind.items(tuple(shape)))
     blocks = blocks.copy()
+    if dtype == "mxfp4":
+        blocks["e"] = rng.integers(0, 2, blocks.shape) + round(float(np.log2(scale))) + 125
+        return blocks
     blocks["d"] = step = rng.uniform(0.7, 1.3, blocks.shape) * scale / DRAWN[dtype]
     if "dmin" in kind.numpy.names:  # type: ignore[operator]
         blocks["dmin"] = {"q4_k": 7.5, "q5_k": 15.5, "k_mix": 0.5}[dtype] * step

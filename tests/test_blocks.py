@@ -35,7 +35,7 @@ PROGRAM = """
 """
 
 
-FEW = [("q8_0", 96), ("q4_0", 96), ("q4_0", 192), ("int8", 384)]
+FEW = [("q8_0", 96), ("q4_0", 96), ("q4_0", 192), ("int8", 384), ("mxfp4", 96), ("mxfp4", 128)]
 FEW += [(kind, 256 * n) for kind, n in (("q4_k", 1), ("q5_k", 1), ("q6_k", 3), ("iq4_xs", 1), ("k_mix", 2))]
 """Types, and numbers of a row, of products that CPUs add up as whole numbers."""
 
@@ -115,6 +115,7 @@ def test_quantised_numbers_are_near(dtype: str, fresh_seed: int) -> None:
         "q5_k": 31,
         "q6_k": 31,
         "iq4_xs": 9,
+        "mxfp4": 4,
         "k_mix": 31,
         "int8": 127,
         "fp8": 28,

@@ -108,8 +108,8 @@ def test_blocks_are_kept_and_followed(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K", "IQ4_XS"])
-def test_blocks_of_256_stay_as_they_are(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "MXFP4"])
+def test_blocks_stay_as_they_are(kind: str, tmp_path: Path) -> None:
     folder = wide(FOLDERS["llama-3-f32"], 128)
     opened = open_weights(write_gguf(folder, tmp_path / "model.gguf", kind))
     kept = opened.config["weight-types"]

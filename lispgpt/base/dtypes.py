@@ -93,6 +93,7 @@ DTYPES = {
         ),
         _block("int8", 128, ("d", "<f4", 1), ("qs", "i1", 128)),
         _block("fp8", 128, ("d", "<f4", 1), ("qs", "u1", 128), floats="f8e4m3"),
+        _block("mxfp4", 32, ("e", "u1", 1), ("qs", "u1", 16)),
         _block("iq4_nl", 32, ("d", "<f2", 1), ("qs", "u1", 16)),
         _block("iq4_xs", 256, ("d", "<f2", 1), ("scales_h", "<u2", 1), ("scales_l", "u1", 4), ("qs", "u1", 128)),
     )
@@ -120,7 +121,7 @@ MIXED = {"k_mix": ("q4_k", "q5_k", "q6_k")}
 
 INTEGERS = ("i64", "i32", "i16", "i8", "u8", "i1")
 
-BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "iq4_xs", "k_mix", "int8", "fp8")
+BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "iq4_xs", "mxfp4", "k_mix", "int8", "fp8")
 """What a model's weights may also be of: blocks that kernels read as they are."""
 
 OWN_BLOCKS = ("k_mix", "int8", "fp8")

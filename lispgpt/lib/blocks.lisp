@@ -197,3 +197,26 @@
       (tensor [r rows b n s 8 half 2 i 16]
         (* (iq4 (bits-of (byte (at numbers r b s i)) (* 4 (cast half i32)) 4)) (at scales r b s)))
       [rows (* 256 n)])))
+
+; ---- MXFP4: 32 floats of 4 bits, E2M1, times a power of two, whose exponent stands first; a byte has the i-th in its
+; lower half and the (i + 16)-th in its upper.  Rouhani et al., "Microscaling Data Formats for Deep Learning", 2023
+
+; twice the float, a whole number
+(defn e2m1 [bits]
+  (let [shift (* 8 (arith.extui {:result i64} (arith.andi bits (: 7 i32))))
+        size (arith.sitofp {:result f32} (arith.andi (arith.shrui (: 866949542568919296 i64) shift) (: 15 i64)))]
+    (select (< bits 8) size (- 0.0 size))))
+
+; 2^(e - 128), half of what the exponent says
+(defn half-power [e]
+  (let [small (arith.shli (: 2097152 i32) (arith.andi e (: 1 i32)))
+        bits (select (< e 2) small (arith.shli (arith.subi e (: 1 i32)) (: 23 i32)))]
+    (arith.bitcast {:result f32} bits)))
+
+(defn mxfp4 [blocks]
+  (let [[rows n size] (shape blocks)
+        [powers numbers] [(slice blocks [0 0 0] [rows n nil]) (bytes-of blocks 1 16)]]
+    (reshape
+      (tensor [r rows b n upper 2 i 16]
+        (* (e2m1 (bits-of (byte (at numbers r b i)) (* 4 (cast upper i32)) 4)) (half-power (byte (at powers r b)))))
+      [rows (* 32 n)])))

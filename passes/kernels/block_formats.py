@@ -157,6 +157,28 @@ class OneScale(Scales):
 
 
 @dataclass(frozen=True)
+class PowerScale(Scales):
+    """Half a power of two for a block, ahead of its numbers: the exponent, of which 127 are subtracted, in a byte."""
+
+    def head(self, load: Load, k: Index) -> ir.Value:
+        return load(0, 1)
+
+    def scale(self, head: ir.Value, k: Index) -> Both:
+        return self._half(b.lane_of(head, 0)), None
+
+    def of_blocks(self, loads: Sequence[Load]) -> ir.Value:
+        return b.vector_of([self._half(b.lane_of(load(0, 1), 0)) for load in loads])
+
+    @staticmethod
+    def _half(exponent: ir.Value) -> ir.Value:
+        """Of the two least ones the number is below those that have an exponent of f32."""
+        place = b.emit("arith.extui", [exponent], [b.i32()])
+        usual = b.binary("arith.shli", b.binary("arith.subi", place, b.constant(1, b.i32())), b.constant(23, b.i32()))
+        small = b.binary("arith.shli", b.constant(1 << 21, b.i32()), masked(place, 0, 1))
+        return b.emit("arith.bitcast", [b.select(b.less(place, b.constant(2, b.i32())), small, usual)], [b.f32()])
+
+
+@dataclass(frozen=True)
 class SixBitScales(Scales):
     """Of eight parts a scale and a minimum: six bits each, times an f16 that all of them share.
 
@@ -361,6 +383,9 @@ EXCESS = 256.0
 
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
+E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""Twice what floats of 4 bits are."""
+
 FORMATS = {
     "q8_0": Format((Bits(2),), OneScale(), signed=True, least=-128),
     "int8": Format((Bits(4),), OneScale(size=4), signed=True, least=-128),
@@ -370,6 +395,7 @@ FORMATS = {
     "q5_k": Format((Bits(48, 4, 32), Bits(16, 1, 32)), SixBitScales()),
     "q6_k": Format((Bits(0, 4, 64), Bits(128, 2, 32)), ByteScales(first=192), least=-32),
     "k_mix": Format((Bits(28, 4, 64), Bits(156, 2, 32)), MixedScales(), least=-32),
+    "mxfp4": Format((Bits(1, 4, 16),), PowerScale(), least=-12, values=tuple(v + 12 for v in E2M1)),
     "iq4_xs": Format((Bits(8, 4, 16),), SplitScales(), least=-128, values=tuple(v + 128 for v in IQ4)),
 }
 

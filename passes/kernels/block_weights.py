@@ -156,7 +156,7 @@ class BlockWeights:
         """Of the power of two that numbers are put above to be scaled; None where they are not."""
         if self.has_floats or parts > 2:
             return None
-        if sum(bits.count for bits in self.format.bits) < 8 and not self.format.values:
+        if max(self.format.values, default=2 ** sum(bits.count for bits in self.format.bits) - 1) < 128:
             return 7
         return 15 if parts == 1 else None
 
@@ -199,7 +199,7 @@ class BlockWeights:
         bits = 8 * min(size, 4)
         parts = ir.VectorType.get([8 * size // bits], b.integer(bits))
         loads = [reader.read(self.blocks, [*place, b.add(start, i)], size) for i in range(0, count, size)]
-        found = [b.emit("vector.bitcast", [v], [parts]) for v in loads]
+        found = [b.emit("vector.bitcast", [v if size > 1 else elements([v])], [parts]) for v in loads]
         joined = elements([b.lane_of(v, i) for v in found for i in range(b.width_of(v))])
         if count % 4:
             return joined

@@ -154,6 +154,20 @@ def _iq4_xs(values: np.ndarray) -> np.ndarray:
     return blocks.reshape(len(values), -1)
 
 
+def _mxfp4(values: np.ndarray) -> np.ndarray:
+    """Each 32 numbers by the floats of 4 bits nearest to them, the largest of which is at least 4."""
+    kind = find_dtype("mxfp4")
+    parts = values.reshape(-1, kind.block)
+    largest = np.abs(parts).max(-1)
+    blocks = np.zeros(len(parts), kind.numpy)
+    blocks["e"] = np.clip(np.frexp(largest)[1] + 124, 0, 254) * (largest > 0)
+    sizes = np.ldexp(np.abs(parts), 127 - blocks["e"].astype(np.int32)[:, None])
+    places = np.searchsorted([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], sizes).astype(np.uint8)
+    places |= ((parts < 0) & (places > 0)).astype(np.uint8) << 3
+    blocks["qs"] = places[:, :16] | places[:, 16:] << 4
+    return blocks.reshape(len(values), -1)
+
+
 def _farthest(parts: np.ndarray) -> np.ndarray:
     """Of the last dimension the number that is farthest from 0."""
     least, most = parts.min(-1), parts.max(-1)
@@ -194,4 +208,5 @@ def _divided(values: np.ndarray, step: np.ndarray) -> np.ndarray:
 
 
 _OWN = {"q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_xs": _iq4_xs, "k_mix": _k_mix, "int8": _int8, "fp8": _fp8}
+_OWN["mxfp4"] = _mxfp4
 """What the package does not make, or does not know."""

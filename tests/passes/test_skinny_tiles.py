@@ -59,6 +59,8 @@ def in_blocks(rng: np.random.Generator, rows: int, columns: int, kind: str) -> n
     records = blocks.reshape(rows, -1).view(dtype.numpy)
     for name in {"d", "dmin"} & set(dtype.numpy.names or ()):
         records[name] = 0.01 * rng.standard_normal(records.shape)
+    if kind == "mxfp4":
+        records["e"] = rng.integers(115, 125, records.shape)
     return blocks
 
 

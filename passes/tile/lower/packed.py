@@ -49,9 +49,9 @@ class Packed:
         return elements(self._shifted(row, b.add(b.mul(b.div(k, block), size), byte), count))
 
     def _shifted(self, row: Index, at: Index, count: int) -> list[ir.Value]:
-        """Bytes from an even one on: of aligned words, neighbours of which are shifted together."""
+        """Bytes from one on: of aligned words, neighbours of which are shifted together."""
         low = b.mul(b.div(at, WORD), WORD)
-        places = [*(b.add(low, i) for i in range(0, count, WORD)), b.mul(b.div(b.add(at, count - 2), WORD), WORD)]
+        places = [*(b.add(low, i) for i in range(0, count, WORD)), b.mul(b.div(b.add(at, count - 1), WORD), WORD)]
         word = ir.VectorType.get([1], b.i32())
         loaded = [self.load(row, place, WORD) for place in places]
         words = [b.lane_of(b.emit("vector.bitcast", [v], [word]), 0) for v in loaded]
