@@ -104,9 +104,14 @@ class Scales:
     words: int = 1
     alike: ClassVar[bool] = True
 
-    def head(self, load: Load, k: Index) -> ir.Value:
+    def loads(self, load: Load, k: Index) -> list[ir.Value]:
         """What a lane loads to scale the k-th number."""
         raise NotImplementedError
+
+    def head(self, loads: Sequence[ir.Value]) -> ir.Value:
+        """That as one vector."""
+        (found,) = loads
+        return found
 
     def scale(self, head: ir.Value, k: Index) -> Both:
         """That of the k-th number."""
@@ -128,8 +133,8 @@ class OneScale(Scales):
     size: int = 2
     times: float = 1.0
 
-    def head(self, load: Load, k: Index) -> ir.Value:
-        return load(0, self.size)
+    def loads(self, load: Load, k: Index) -> list[ir.Value]:
+        return [load(0, self.size)]
 
     def scale(self, head: ir.Value, k: Index) -> Both:
         found = b.extend(b.emit("arith.bitcast", [b.lane_of(head, 0)], [self._type]))
@@ -160,8 +165,8 @@ class OneScale(Scales):
 class PowerScale(Scales):
     """Half a power of two for a block, ahead of its numbers: the exponent, of which 127 are subtracted, in a byte."""
 
-    def head(self, load: Load, k: Index) -> ir.Value:
-        return load(0, 1)
+    def loads(self, load: Load, k: Index) -> list[ir.Value]:
+        return [load(0, 1)]
 
     def scale(self, head: ir.Value, k: Index) -> Both:
         return self._half(b.lane_of(head, 0)), None
@@ -190,8 +195,8 @@ class SixBitScales(Scales):
     least: bool = True
     words: int = 4
 
-    def head(self, load: Load, k: Index) -> ir.Value:
-        return load(0, 16)
+    def loads(self, load: Load, k: Index) -> list[ir.Value]:
+        return [load(0, 16)]
 
     def scale(self, head: ir.Value, k: Index) -> Both:
         part = b.mod(b.div(k, PART), 8)
@@ -241,10 +246,12 @@ class ByteScales(Scales):
     first: int = 0
     alike: ClassVar[bool] = False
 
-    def head(self, load: Load, k: Index) -> ir.Value:
+    def loads(self, load: Load, k: Index) -> list[ir.Value]:
         pair = b.mod(b.div(k, 2 * self.part), K_BLOCK // (2 * self.part))
-        halves = [load(b.add(self.first, b.mul(pair, 2)), 2), load(self._last, 2)]
-        joined = elements([b.lane_of(half, 0) for half in halves])
+        return [load(b.add(self.first, b.mul(pair, 2)), 2), load(self._last, 2)]
+
+    def head(self, loads: Sequence[ir.Value]) -> ir.Value:
+        joined = elements([b.lane_of(half, 0) for half in loads])
         return b.emit("vector.bitcast", [joined], [ir.VectorType.get([1], b.i32())])
 
     def scale(self, head: ir.Value, k: Index) -> Both:
@@ -275,12 +282,16 @@ class MixedScales(Scales):
     words: int = 2
     alike: ClassVar[bool] = False
 
-    def head(self, load: Load, k: Index) -> ir.Value:
+    def loads(self, load: Load, k: Index) -> list[ir.Value]:
         scales = load(b.add(12, b.mul(b.mod(b.div(k, 32), 8), 2)), 2)
         minima = load(b.add(4, b.mul(b.mod(b.div(k, 64), 4), 2)), 2)
+        return [scales, minima, load(0, 4)]
+
+    def head(self, loads: Sequence[ir.Value]) -> ir.Value:
+        scales, minima, shared = loads
         pairs = elements([b.lane_of(scales, 0), b.lane_of(minima, 0)])
         pairs = b.emit("vector.bitcast", [pairs], [ir.VectorType.get([1], b.i32())])
-        return elements([b.lane_of(load(0, 4), 0), b.lane_of(pairs, 0)])
+        return elements([b.lane_of(shared, 0), b.lane_of(pairs, 0)])
 
     def scale(self, head: ir.Value, k: Index) -> Both:
         bytes_ = b.lane_of(head, 1)
@@ -309,8 +320,8 @@ class SplitScales(Scales):
     part: int = PART
     words: int = 2
 
-    def head(self, load: Load, k: Index) -> ir.Value:
-        return load(0, 8)
+    def loads(self, load: Load, k: Index) -> list[ir.Value]:
+        return [load(0, 8)]
 
     def scale(self, head: ir.Value, k: Index) -> Both:
         part = b.mod(b.div(k, PART), 8)

@@ -134,8 +134,12 @@ class BlockWeights:
         return joined(found)
 
     def head_at(self, reader: Reads, column: Index, k: Index) -> ir.Value:
+        return self.format.scales.head(self.head_loads(reader, column, k))
+
+    def head_loads(self, reader: Reads, column: Index, k: Index) -> list[ir.Value]:
+        """What the head is made of, as it is loaded."""
         place = [column, b.div(k, self.block)]
-        return self.format.scales.head(lambda start, count: self.loaded(reader, place, count, start, count), k)
+        return self.format.scales.loads(lambda start, count: self.loaded(reader, place, count, start, count), k)
 
     def widened(self, words: Sequence[ir.Value], k: Index, target: Gpu, parts: int) -> ir.Value:
         """What such words stand for, in f32, of which so many BF16 parts are wanted.
@@ -169,6 +173,16 @@ class BlockWeights:
             return _as_floats(self.format.numbers(words, k))
         real = _above(self._bytes(words, k, target), 23)
         return b.binary("arith.subf", real, b.constant(float(2**23 - self.format.least), real.type))
+
+    def short(self, words: ir.Value, k: Index, target: Gpu) -> ir.Value:
+        """As `whole`, in BF16, which has all of these numbers."""
+        if target.adds_short_pairs and self._exponent(2) == 7:
+            return _short_of(self._bytes(words, k, target), self.format.least, target)
+        whole = self.whole(words, k, target)
+        count = b.width_of(whole)
+        halves = b.emit("vector.bitcast", [whole], [ir.VectorType.get([2 * count], b.integer(16))])
+        upper = b.shuffled(halves, halves, range(1, 2 * count, 2))
+        return b.emit("vector.bitcast", [upper], [b.with_width(ir.BF16Type.get(), count)])
 
     def _bytes(self, words: ir.Value, k: Index, target: Gpu) -> ir.Value:
         """The whole numbers in such words from k on, each less what a number of 0 stands for: bytes without a sign."""
@@ -250,6 +264,22 @@ def _above(words: ir.Value, power: int) -> ir.Value:
         found = [b.shuffled(word, exponent, [place if i == own else 4 + i for i in range(4)]) for place in range(4)]
         lanes += [b.lane_of(b.emit("vector.bitcast", [v], [one]), 0) for v in found]
     return b.vector_of(lanes)
+
+
+def _short_of(words: ir.Value, least: int, target: Gpu) -> ir.Value:
+    """The bytes of a vector of i32, below 128, each plus what a byte of 0 stands for, in BF16: two at once become more
+    by 128, which is then taken away."""
+    four, one = ir.VectorType.get([4], b.integer(8)), ir.VectorType.get([1], b.i32())
+    pair = b.with_width(ir.BF16Type.get(), 2)
+    exponent = b.emit("vector.bitcast", [b.constant(0x43000000, one)], [four])
+    lanes = []
+    for number in range(b.width_of(words)):
+        word = b.emit("vector.bitcast", [b.shuffled(words, words, [number])], [four])
+        for first in (0, 2):
+            above = b.emit("vector.bitcast", [b.shuffled(word, exponent, [first, 7, first + 1, 7])], [pair])
+            found = target.add_short_pair(above, b.constant(float(least - 128), pair))
+            lanes.append(b.lane_of(b.emit("vector.bitcast", [found], [one]), 0))
+    return b.emit("vector.bitcast", [b.vector_of(lanes)], [b.with_width(ir.BF16Type.get(), 2 * len(lanes))])
 
 
 def _as_floats(words: ir.Value) -> ir.Value:

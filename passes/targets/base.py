@@ -154,6 +154,9 @@ class Gpu(Target):
     adds_bytes: ClassVar[bool] = False
     """Whether it has an instruction for four products of bytes."""
 
+    adds_short_pairs: ClassVar[bool] = False
+    """Whether it has an instruction that adds two BF16 numbers to two others."""
+
     register_constraints: ClassVar[tuple[str, str]] = ("r", "r")
     """LLVM's letters for registers of inline assembly: those that lanes have each their own in, and uniform ones."""
 
@@ -273,6 +276,10 @@ class Gpu(Target):
 
     def add_bytes(self, a: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
         """Emit an i32 and the sum of the products of the signed bytes of two, where it `adds_bytes`."""
+        raise NotImplementedError
+
+    def add_short_pair(self, a: ir.Value, other: ir.Value) -> ir.Value:
+        """Emit the sums of two vectors of two BF16 numbers, where it `adds_short_pairs`."""
         raise NotImplementedError
 
     def looked_up(self, table: Sequence[int], words: ir.Value) -> ir.Value:

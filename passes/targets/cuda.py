@@ -43,6 +43,7 @@ class Cuda(Gpu):
     )
 
     adds_bytes: ClassVar[bool] = True
+    adds_short_pairs: ClassVar[bool] = True
 
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
@@ -84,6 +85,9 @@ class Cuda(Gpu):
 
     def add_bytes(self, a: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
         return b.instruction("llvm.nvvm.idp4a.s.s", [a, other, total], b.i32())
+
+    def add_short_pair(self, a: ir.Value, other: ir.Value) -> ir.Value:
+        return b.instruction("llvm.nvvm.fma.rn.bf16x2", [a, b.constant(1.0, a.type), other], a.type)
 
     def _places(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
         """As four bits each."""

@@ -14,13 +14,12 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_weights import joined
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Chunk, subgroup_reduce, tree
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import WORD
-from lispgpt.passes.tile.lower.packed import PackedMemory
+from lispgpt.passes.tile.lower.packed import PackedMemory, Runs
 
 LARGEST = 127 * 256
 """What the largest of a lane's numbers is as a whole one: its upper byte is one that has a sign."""
@@ -28,8 +27,8 @@ LARGEST = 127 * 256
 MOST = 32
 """Numbers that a lane multiplies at once."""
 
-MOST_SPAN = 128
-"""Numbers from the first to the last of those that a lane takes as their bits are in the same bytes."""
+MOST_TOGETHER = 64
+"""Numbers that a lane multiplies of what it has loaded once, as bits of several are in the same bytes."""
 
 ROUNDING, ROUNDING_BITS = 1.5 * 2**23, 0x4B400000
 """An f32 that has whole numbers of 22 bits and a sign added to it has them in its lowest bits, rounded."""
@@ -112,7 +111,7 @@ class StagedDigits:
         upper, lower = (b.load(memory, [place], count) for memory in (self.upper, self.lower))
         scale, whole = (b.load(memory, [group], 1) for memory in (self.scale, self.whole))
         words = [[b.lane_of(v, i) for i in range(count)] for v in (upper, lower)]
-        return Digits(*words, b.masked(chunk.live, scale), whole)
+        return Digits(words[0], words[1], b.masked(chunk.live, scale), whole)
 
 
 @dataclass(frozen=True)
@@ -128,71 +127,15 @@ class ByteDots(PackedMemory):
         return ByteDots(own, reader, target)
 
     @property
-    def width(self) -> int:
-        """How many neighbours a lane multiplies at once: they share a scale, and are neighbours in memory."""
-        return min(MOST, self.blocks.scaled, self._reach)
-
-    @property
-    def runs(self) -> list[int]:
-        """Where those start that a lane multiplies from what it has loaded, from the first of them on: as bits of
-        several numbers are in one byte, a lane takes all of these."""
-        spans = [bits.places * bits.reach for bits in self.blocks.format.bits if bits.places > 1]
-        span = max((span for span in spans if span <= MOST_SPAN), default=self._reach)
-        return list(range(0, span, self._reach))
-
-    def first(self, number: Index) -> Index:
-        """The number of a row with which the number-th of the lanes begins that share the row out."""
-        lanes = self._reach // self.width
-        return b.add(b.mul(b.div(number, lanes), len(self.runs) * self._reach), b.mul(b.mod(number, lanes), self.width))
-
-    @property
-    def _reach(self) -> int:
-        """Numbers between those that are in one byte."""
-        return min(
-            (bits.reach for bits in self.blocks.format.bits if bits.places > 1), default=min(MOST, self.blocks.scaled)
-        )
-
-    @property
-    def held(self) -> int:
-        """Words that are loaded for all runs."""
-        across, form = find_dtype(self.operand.blocks).item_bytes % WORD != 0, self.blocks.format
-        heads = 1 if form.scales.alike else len(self.runs)
-        return sum(map(len, map(set, self._further))) * (self.width // WORD + across) + heads * form.scales.words
-
-    @property
-    def _further(self) -> list[list[int]]:
-        """For each field of bits, how many bytes behind those of the first run those of each run are."""
-        return [[int(bits.byte_of(k)) - bits.first for k in self.runs] for bits in self.blocks.format.bits]  # type: ignore[arg-type]
-
-    def loads(self, row: Index, k: Index) -> list[ir.Value]:
-        """What a row's runs are made of, the first of which starts at k: bytes of each field, and what scales runs."""
-        fields = [
-            self.field(number, row, k, n, self.width)
-            for number, further in enumerate(self._further)
-            for n in dict.fromkeys(further)
-        ]
-        heads = self.runs[:1] if self.blocks.format.scales.alike else self.runs
-        return fields + [self.blocks.head_at(self, row, b.add(k, run)) for run in heads]
-
-    @property
-    def loaded(self) -> int:
-        """How many values `loads` gives."""
-        heads = 1 if self.blocks.format.scales.alike else len(self.runs)
-        return sum(map(len, map(set, self._further))) + heads
+    def runs(self) -> Runs:
+        """What a lane multiplies at once."""
+        places = [bits.reach for bits in self.blocks.format.bits if bits.places > 1]
+        return Runs(self.blocks, min(MOST, self.blocks.scaled, *places), MOST_TOGETHER)
 
     def total(self, loads: Sequence[ir.Value], k: Index, digits: Sequence[Digits]) -> ir.Value:
         """The sum of products of all runs, of which a lane's numbers of the row are these digits, in f32."""
-        rest, fields = list(loads), []
-        for further in self._further:
-            places = list(dict.fromkeys(further))
-            fields.append([rest[places.index(n)] for n in further])
-            rest = rest[len(places) :]
-        heads = rest * len(self.runs) if self.blocks.format.scales.alike else rest
-        found = [
-            self.product([joined(own), head], b.add(k, run), each)
-            for *own, head, run, each in zip(*fields, heads, self.runs, digits, strict=True)
-        ]
-        return tree("arith.addf", found)
+        runs = zip(self.made(loads, k, self.runs), self.runs.starts, digits, strict=True)
+        return tree("arith.addf", [self.product(words, b.add(k, start), each) for words, start, each in runs])
 
     def product(self, words: Sequence[ir.Value], k: Index, digits: Digits) -> ir.Value:
         """The sum of products of what was loaded from k on, in f32."""

@@ -36,6 +36,7 @@ from lispgpt.passes.schedule.products.vector_time import UNPACKING, nbytes, vect
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.copies import WORD
+from lispgpt.passes.tile.lower.packed import PackedMemory, Runs
 
 MOST_CHUNKS = 8
 """Vectors of one row of w in a lane's registers, beyond which another schedule goes through rows in a loop."""
@@ -108,6 +109,8 @@ class _RowProduct:
         if self.bytes is not None and self.outer < options.whole_rows * self.grid * self.groups:
             self.bytes = None
             self._divide(options)
+        memory = PackedMemory.operand_of(product.right)
+        self.words = None if memory is None else PackedMemory(memory, Reader(target), target)
         self.shares_digits = self.bytes is not None and self.groups > 1
         self.staged = self.left.is_computed() or self.shares_digits
         if self.shares_digits and not self.staging_fits():
@@ -125,9 +128,9 @@ class _RowProduct:
         self.width = b.largest_width(self.inner, nbytes, target.vector_bytes)
         chunks = options.chunks
         if self.bytes is not None:
-            chunks = max(1, MOST_HELD // self.bytes.held)
-            self.width = self.bytes.width
-        self.own = self.width * (len(self.bytes.runs) if self.bytes is not None else 1)
+            chunks = max(1, MOST_HELD // self.bytes.runs.words)
+            self.width = self.bytes.runs.width
+        self.own = self.width if self.bytes is None else self.bytes.runs.numbers
         vectors = -(-self.inner // (target.subgroup * self.own))
         self.split = 1
         while -(-vectors // self.split) > chunks and self.split < options.subgroups:
@@ -135,7 +138,7 @@ class _RowProduct:
         while -(-vectors // self.split) > MOST_CHUNKS and 2 * self.split * target.subgroup <= MOST_THREADS:
             self.split *= 2
         self.chunks = -(-vectors // self.split)
-        crowded = self.bytes is not None and self.chunks * self.bytes.held > MOST_HELD
+        crowded = self.bytes is not None and self.chunks * self.bytes.runs.words > MOST_HELD
         self.unroll = 1 if crowded else min(options.rows_each, self.outer)
         self.groups = max(1, min(options.subgroups // self.split, -(-self.outer // self.unroll)))
         self.threads = self.groups * self.split * target.subgroup
@@ -150,7 +153,7 @@ class _RowProduct:
         exchanged = self.turns * self.groups * self.unroll * self.rows * self.split if self.split > 1 else 0
         kept = 4 * self.rows * self.inner
         if self.shares_digits and self.bytes is not None:
-            kept = StagedDigits.bytes_of(self.inner, self.bytes.width)
+            kept = StagedDigits.bytes_of(self.inner, self.width)
         return not self.staged or kept + 4 * exchanged <= self.target.shared_bytes
 
     def emit(self) -> None:
@@ -197,11 +200,11 @@ class _RowProduct:
         if self.bytes is None:
             return team.chunk(number, self.inner, self.width)
         piece = team.chunk(number, self.inner // self.own, 1)
-        return replace(piece, start=self.bytes.first(piece.start))
+        return replace(piece, start=self.bytes.runs.first(piece.start))
 
     def _vectors_of(self, piece: Chunk) -> list[Chunk]:
         """Of x, that a lane multiplies with what it has of a row of w there."""
-        runs = self.bytes.runs if self.bytes is not None else [0]
+        runs = self.bytes.runs.starts if self.bytes is not None else [0]
         return [replace(piece, start=b.add(piece.start, run)) for run in runs]
 
     def _weights(self, first: Index) -> list[ir.Value]:
@@ -215,7 +218,9 @@ class _RowProduct:
     def _right(self, column: Index, k: Index) -> list[ir.Value]:
         """A vector as it is loaded: blocks are widened only where they are multiplied, to have loads in flight."""
         if self.bytes is not None:
-            return replace(self.bytes, reader=self.reader).loads(column, k)
+            return replace(self.bytes, reader=self.reader).loads(column, k, self.bytes.runs)
+        if self.words is not None:
+            return replace(self.words, reader=self.reader).loads(column, k, self.run)
         if self.blocks is not None:
             return self.blocks.words(self.reader, column, k, self.width)
         return [self.right.read(self.reader, self.batch, column, k, self.width)]
@@ -226,10 +231,19 @@ class _RowProduct:
         starts = range(r * self.chunks * each, (r + 1) * self.chunks * each, each)
         if self.blocks is None:
             return [b.extend(weights[start]) for start in starts]
-        return [
-            self.blocks.widened(weights[s : s + each], p.start, self.target, WHOLE)
-            for s, p in zip(starts, self.pieces, strict=True)
-        ]
+        found = []
+        for start, piece in zip(starts, self.pieces, strict=True):
+            own = weights[start : start + each]
+            if self.words is not None:
+                (own,) = self.words.made(own, piece.start, self.run)
+            found.append(self.blocks.widened(own, piece.start, self.target, WHOLE))
+        return found
+
+    @property
+    def run(self) -> Runs:
+        """Of weights in blocks, that a lane makes floats at once."""
+        assert self.blocks is not None
+        return Runs(self.blocks, self.width, self.width)
 
     def _clamped(self, row: Index) -> Index:
         if not self.loops and self.outer % (self.groups * self.unroll) == 0:
@@ -271,7 +285,7 @@ class _RowProduct:
     def _stage_digits(self) -> list[Digits]:
         """Make x's digits once in the block, in shared memory; those of the lane's vectors."""
         assert self.bytes is not None
-        staged = StagedDigits.of(self.inner, self.bytes.width)
+        staged = StagedDigits.of(self.inner, self.width)
         for number in range(self.team.chunk_count(self.inner, WORD)):
             chunk = self.team.chunk(number, self.inner, WORD)
             value = b.extend(self.left.read(self.reader, self.batch, self.base, chunk.start, WORD))
@@ -288,7 +302,7 @@ class _RowProduct:
 
     def _byte_dot(self, weights: ByteDots, loaded: list[ir.Value], r: int) -> ir.Value:
         """The lane's share of a row's product."""
-        each, runs = weights.loaded, len(weights.runs)
+        each, runs = len(loaded) // (self.unroll * self.chunks), len(weights.runs.starts)
         found = []
         for i, piece in enumerate(self.pieces):
             own = loaded[each * (r * self.chunks + i) :][:each]

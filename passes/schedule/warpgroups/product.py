@@ -46,7 +46,7 @@ WRITER_REGISTERS, READER_REGISTERS = 40, 232
 warpgroup that multiplies has as many: from fewer ptxas (13.0) makes steps of k twice as long, of descriptors that wait
 for each other."""
 
-WIDENER_REGISTERS, BESIDE_REGISTERS = 88, 208
+WIDENER_REGISTERS, BESIDE_REGISTERS = 104, 200
 """The same where those that start copies widen weights in blocks, too: as many in all, since who waits for more than
 the launch has been given waits for ever."""
 

@@ -22,10 +22,16 @@ from lispgpt.passes.kernels.ring import CopiedOperand, Place, WidenedOperand
 from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
 from lispgpt.passes.schedule.warpgroups.split_k import Piece
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
-from lispgpt.passes.tile.lower.packed import PackedMemory
+from lispgpt.passes.tile.lower.packed import PackedMemory, Runs
 
 RUN, PIECE = 16, 8
 """Neighbours along k that a thread widens at once, and those in one piece of a swizzled line."""
+
+MOST = 32
+"""Numbers of runs that a thread makes of the same bytes: of a step of k."""
+
+HELD = 34
+"""Words that a thread has loaded of a step, beside as many of the next one."""
 
 
 def buffer_of(right: Operand, operand: CopiedOperand | WidenedOperand) -> ir.Value | None:
@@ -49,20 +55,25 @@ class WidenedCopies(TileCopies):
             self.target.dependency_wait()
 
         def tile(number: Index, piece: Piece, place: Place) -> Place:
-            at = self.tiles.place_of(piece)
-            first = self._load(thread, at, 0)
+            at, last, ahead = self.tiles.place_of(piece), b.sub(piece.steps, 1), self._ahead(piece)
+            first = [self._load(thread, at, b.at_most(step, last)) for step in range(ahead)]
             self.target.dependency_wait()
             b.if_then(b.equal(thread, 0), lambda: self._fetch(at))
 
-            def step(k: ir.Value, slot: ir.Value, phase: ir.Value, *held: ir.Value) -> list[ir.Value]:
-                here = Place(slot, phase)
-                self.ring.wait_empty(here)
-                b.if_then(b.equal(thread, 0), lambda: self._bring_left(at, k, slot))
-                following = self._load(thread, at, b.at_most(b.add(k, 1), b.sub(piece.steps, 1)))
-                self._store(thread, at, k, slot, list(held))
-                return [*self.ring.after(here).values(), *following]
+            def steps(k: ir.Value, slot: ir.Value, phase: ir.Value, *held: ir.Value) -> list[ir.Value]:
+                here, each, following = Place(slot, phase), len(first[0]), list[ir.Value]()
+                for n in range(ahead):
+                    step = b.add(k, n)
+                    self.ring.wait_empty(here)
+                    b.if_then(b.equal(thread, 0), partial(self._bring_left, at, step, here.slot))
+                    self._store(thread, at, step, here.slot, list(held[n * each : (n + 1) * each]))
+                    # Behind their last use: else registers would be moved, which waits for what is on its way to them.
+                    following += self._load(thread, at, b.at_most(b.add(step, ahead), last))
+                    here = self.ring.after(here)
+                return [*here.values(), *following]
 
-            slot, phase, *_ = b.loop(0, piece.steps, 1, [*place.values(), *first], step)
+            begun = [value for loads in first for value in loads]
+            slot, phase, *_ = b.loop(0, piece.steps, ahead, [*place.values(), *begun], steps)
             return Place(slot, phase)
 
         self.tiles.each(Place(0, 0), tile)
@@ -77,11 +88,26 @@ class WidenedCopies(TileCopies):
         assert found is not None
         return found
 
-    def _runs(self, thread: Index) -> list[tuple[Index, Index]]:
-        """(column of the tile, k of the step) where each of a thread's runs starts: neighbours go along k."""
-        each = self.ring.right.inner // RUN
-        lane, k = b.mod(thread, self.target.subgroup), b.mul(b.mod(thread, each), RUN)
-        first = b.add(self._first_column(thread), b.div(lane, each))
+    @property
+    def _runs(self) -> Runs:
+        """That a thread widens at once: of blocks whose rows are no whole words it is one."""
+        return Runs(self._weights, RUN, RUN if self._memory is None else MOST, self._right.inner)
+
+    @property
+    def _memory(self) -> PackedMemory | None:
+        own = PackedMemory.operand_of(self.right)
+        return None if own is None else PackedMemory(own, Reader(self.target), self.target)
+
+    def _ahead(self, piece: Piece) -> int:
+        """Steps of which a thread holds what it has loaded: what its registers have room for, and divides all."""
+        words = self._runs.words * -(-self._columns // self._together)
+        return 2 if isinstance(piece.steps, int) and piece.steps % 2 == 0 and words <= HELD else 1
+
+    def _starts(self, thread: Index) -> list[tuple[Index, Index]]:
+        """(column of the tile, k of the step) where each of a thread's runs start: neighbours go along k."""
+        each = self._right.inner // self._runs.numbers
+        lane = b.mod(thread, self.target.subgroup)
+        k, first = self._runs.first(b.mod(lane, each)), b.add(self._first_column(thread), b.div(lane, each))
         return [(b.add(first, n), k) for n in range(0, self._columns, self._together)]
 
     def _first_column(self, thread: Index) -> Index:
@@ -104,7 +130,7 @@ class WidenedCopies(TileCopies):
     @property
     def _together(self) -> int:
         """Columns of which a subgroup widens runs at once."""
-        return self.target.subgroup * RUN // self._right.inner
+        return self.target.subgroup * self._runs.numbers // self._right.inner
 
     def _place(self, at: Tile, column: Index, k: Index, step: Index) -> tuple[Index, Index]:
         """(column, k) of the weights; past the last column it is the last one's."""
@@ -115,21 +141,30 @@ class WidenedCopies(TileCopies):
 
     def _load(self, thread: Index, at: Tile, step: Index) -> list[ir.Value]:
         """What memory has of a step's runs, and of their blocks' scales."""
-        reader, own = Reader(self.target), PackedMemory.operand_of(self.right)
-        words = partial(self._weights.words, reader) if own is None else PackedMemory(own, reader, self.target).words
-        places = [self._place(at, column, k, step) for column, k in self._runs(thread)]
-        return [word for place in places for word in words(*place, RUN)]
+        found, memory = [], self._memory
+        for start in self._starts(thread):
+            column, k = self._place(at, *start, step)
+            if memory is None:
+                found += self._weights.words(Reader(self.target), column, k, RUN)
+            else:
+                found += memory.loads(column, k, self._runs)
+        return found
 
     def _store(self, thread: Index, at: Tile, step: ir.Value, slot: ir.Value, held: list[ir.Value]) -> None:
         """Widen what was loaded of a step, and say that it is in its stage."""
-        unit, weights = self.target.warpgroup, self._weights
+        unit, runs, memory = self.target.warpgroup, self._runs, self._memory
         assert unit is not None
         start, end = self.ring.right_at(slot), b.add(self._first_column(thread), self._columns)
-        for number, (column, k) in enumerate(self._runs(thread)):
+        starts = self._starts(thread)
+        each = len(held) // len(starts)
+        for number, (column, k) in enumerate(starts):
             _, place = self._place(at, column, k, step)
-            numbers = weights.widened(held[2 * number : 2 * number + 2], place, self.target, self._right.numbers)
+            own = held[number * each : (number + 1) * each]
             whole = (number + 1) * self._together <= self._columns
-            b.if_live(None if whole else b.less(column, end), partial(self._store_run, numbers, start, column, k))
+            live = None if whole else b.less(column, end)
+            for run, words in zip(runs.starts, [own] if memory is None else memory.made(own, place, runs), strict=True):
+                numbers = self._weights.widened(words, b.add(place, run), self.target, self._right.numbers)
+                b.if_live(live, partial(self._store_run, numbers, start, column, b.add(k, run)))
         unit.publish()
         self.copies.subgroup_barrier()
         lane = b.mod(thread, self.target.subgroup)
