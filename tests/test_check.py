@@ -119,6 +119,22 @@ def test_blocks_of_few_bits_are_compared_with_float64(weights: str, tmp_path: Pa
     assert 0 < off.worst < 1e-5 and not off.wrong
 
 
+@pytest.mark.parametrize("program, sizes", [
+    ("mamba.lisp", {"states": 5}), ("mamba2.lisp", {"heads": 3, "head-width": 5, "states": 4, "groups": 1}),
+])  # fmt: skip
+def test_kernels_of_vectors_are_compared_with_float64(program: str, sizes: dict[str, int]) -> None:
+    """Which write their types as text, `vector<5xf32>`."""
+    given = {"layers": 1, "width": 14, "vocab": 31, "context": 8, **sizes}
+    made = Request(PROGRAM.parent / program, "rocm:gfx1151", given, unsized=True)
+    weights = random_weights(artifact_of(replace(made, target="cpu")), 0.3, seeded.fresh_seed())
+    checked = Checked(made, weights, "emulated:gfx1151", threads=1)  # type: ignore[arg-type]
+    with checked.on_cpu() as cpu:
+        found = checked.reference([3, 1, 4], cpu)
+    off = found.of_cpu()
+    assert found.exact is not None and off is not None, found.unknown
+    assert 0 < off.worst < 1e-4 and not off.wrong
+
+
 def test_what_is_too_large_for_float64() -> None:
     def of(kind: str, *shape: int) -> Any:
         return SimpleNamespace(kind=kind, shape=shape, dtype="f32")

@@ -144,8 +144,8 @@ class Checked:
         logits = cpu.logits(text)
         if unknown := why_not(cpu.artifact, len(text)):
             return Reference(logits, unknown=unknown)
-        entry = cpu.session.entries(ALL_LOGITS)[-1]
-        wide = replace(self._on_cpu, float64=True, entries=(ALL_LOGITS,), sizes=(entry.sizes,), unsized=False)
+        sizes = tuple(entry.sizes for entry in cpu.session.entries(ALL_LOGITS))  # two where states go on
+        wide = replace(self._on_cpu, float64=True, entries=(ALL_LOGITS,), sizes=sizes, unsized=False)
         try:
             made = artifact_of(wide, None, self.cache)
             with Model(made, self.checkpoint, device="cpu", threads=self.threads) as model:

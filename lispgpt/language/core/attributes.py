@@ -30,7 +30,8 @@ def parse_symbol(builder: Builder, symbol: Symbol) -> Any:
     return None
 
 
-NARROW = re.compile(r"(?<![a-z])(f32|bf16|f16)\b")
+NARROW = re.compile(r"(?<![a-wyz])(f32|bf16|f16)\b")
+"""Floats in a type's text, those behind a dimension's `x` among them."""
 
 
 def parse_type(builder: Builder, text: str, form: Form) -> ir.Type:
