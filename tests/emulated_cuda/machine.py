@@ -42,11 +42,13 @@ class Memory:
         return self.bytes[at : at + like.nbytes].view(like.dtype).reshape(like.shape)
 
     def place(self, constants: Sequence[Constant]) -> dict[str, int]:
-        """The addresses of a module's constants by name, each aligned as it says and not better."""
+        """The addresses of a module's constants by name, each aligned as it says and not better; what is there then is
+        as long as loads of any width want."""
         for constant in constants:
             if constant.name not in self.symbols:
                 at = -(-self.bytes.size // (2 * constant.align)) * 2 * constant.align + constant.align
-                more = np.full(at - self.bytes.size + len(constant.data) + 256, 0xA5, np.uint8)
+                end = -(-(at + len(constant.data)) // 256) * 256 + 256
+                more = np.full(end - self.bytes.size, 0xA5, np.uint8)
                 data = np.frombuffer(constant.data, np.uint8)
                 more[at - self.bytes.size :][: data.size] = data
                 free = np.ones(more.size, bool)

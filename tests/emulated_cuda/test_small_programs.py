@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from compiled_models import poison, random_weights
 from emulated_cuda.device import EmulatedCuda
+from emulated_cuda.machine import Memory
+from emulated_cuda.memory_ops import GLOBAL_BASE
+from emulated_cuda.ptx import Constant
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.session import Session
@@ -127,3 +130,11 @@ def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
             poison(session)
             found = session.run("out", np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32))["out"]
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("nbytes", [1, 4, 204])
+def test_memory_of_any_constants_is_read_by_words_of_any_width(nbytes: int) -> None:
+    memory = Memory([np.arange(3, dtype=np.uint8)])
+    place = memory.place([Constant("c", 4, bytes(range(nbytes)))])["c"] - GLOBAL_BASE
+    assert memory.bytes.view(np.uint64).nbytes == memory.free.size == memory.bytes.size >= place + nbytes + 16
+    assert bytes(memory.bytes[place : place + nbytes]) == bytes(range(nbytes))
