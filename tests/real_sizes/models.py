@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.compiler.folders import PROGRAMS, programs
 from lispgpt.runtime.plan.artifact import Artifact
@@ -37,7 +38,7 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
 }
 """What is compiled of a model.  Steps of several sequences come with the step of one, and prompts in chunks of all
 sizes."""
-WEIGHTS = ("bf16", "int8", "fp8", "q8_0", "q4_0", "q4_k")
+WEIGHTS = ("bf16", *BLOCK_DTYPES)
 
 
 @cache
@@ -57,11 +58,12 @@ def size_of(model: str) -> dict[str, Any]:
 
 @cache
 def odd_sizes(seed: int) -> dict[str, Any]:
-    """Sizes that no known model has: widths of 1100 to 6000 that whole blocks or 8 divide, heads of 40 to 256, and
-    vocabularies of any number."""
+    """Sizes that no known model has: widths of 1100 to 6000, of any number, or that whole blocks or 8 divide, heads of
+    any even number from 40 to 256, and vocabularies of any number."""
     random = Random(seed)
-    block = random.choice((8, 32, 64, 128, 256))
-    head_width, kv_heads, group = random.randrange(40, 257, 8), random.randint(1, 8), random.randint(1, 6)
+    block = random.choice((1, 1, 8, 32, 64, 128, 256))
+    head_width = random.randrange(40, 257, 2 if block == 1 else 8)
+    kv_heads, group = random.randint(1, 8), random.randint(1, 6)
     return {
         "kind": random.choice(("llama", "qwen3", "mistral")),
         "width": block * random.randint(-(-1100 // block), 6000 // block),
@@ -71,7 +73,7 @@ def odd_sizes(seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _source(kind: str) -> Path:
+def source_of(kind: str) -> Path:
     """The program of a kind of model."""
     return PROGRAMS / PLAIN[kind] if kind in PLAIN else programs()[kind]
 
@@ -118,7 +120,7 @@ class Case:
     def request(self, folder: Path) -> Request:
         """folder: where a program may be written."""
         size = size_of(self.model)
-        source = _source(size["kind"])
+        source = source_of(size["kind"])
         text = source.read_text(encoding="utf-8")
         known = _settings(source)
         given = {NAMES[key]: value for key, value in size.items() if key in NAMES and NAMES[key] in known}
