@@ -104,6 +104,7 @@ REGISTERS = Kind(lambda v: isinstance(v, ir.Value) and RegisterTile.of(v.type) i
 TILES = Kind(lambda v: isinstance(v, tuple) and all(map(REGISTERS.holds, v)), "a list of register tiles")
 SHARED = Kind(lambda v: isinstance(v, ir.Value) and SharedTile.of(v.type) is not None, "a shared tile")
 MULTIPLIED = Kind(lambda v: isinstance(v, ir.Value) and _is_multiplied(v.type), "a tile that a pipeline brought")
+QUERIES = Kind(lambda v: REGISTERS.holds(v) or SHARED.holds(v), "queries, of (tile.query-registers …)")
 BOX = Kind(lambda v: isinstance(v, Box), "a box, of (tile.box …)")
 OPERAND_LETTER = Kind(lambda v: v in OPERANDS, '"a" or "b"')
 INDEX = Kind(_is_index, "an index")
@@ -201,12 +202,16 @@ _ATTENTION: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "query-rows": ((SCORES, NUMBER), lambda a, rows: a.row_task(rows)),
     "visible": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.visible(*where)),
     "query-registers": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.query_registers(*where)),
+    "shares-queries": ((ATTENTION,), lambda a: replace(a, shares_queries=True)),
+    "makes-room?": ((SCORES,), lambda a: a.target.makes_room),
+    "query-patches": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.query_patches(*where)),
+    "query-lines": ((ATTENTION, REGISTERS), lambda a, patches: a.query_lines(patches)),
     "keys": ((ATTENTION, *[INDEX] * 2, NUMBER, INDEX), lambda a, *where: a.keys_box(*where)),
     "values": ((ATTENTION, *[INDEX] * 2, NUMBER, INDEX), lambda a, *where: a.values_box(*where)),
     "row-numbers": ((ATTENTION, REAL, SIZES), lambda a, value, sizes: a.numbers(value, *sizes[::-1], shares=False)),
     "row-shares": ((ATTENTION, REAL, SIZES), lambda a, value, sizes: a.numbers(value, *sizes[::-1], shares=True)),
     "weighed": ((SCORES, SIZES, NUMBER), lambda a, sizes, members: a.empty_sums(*sizes, members)),
-    "scores": ((SCORES, REGISTERS, SHARED, NUMBER), lambda a, *how: a.scores(*how)),
+    "scores": ((SCORES, QUERIES, SHARED, NUMBER), lambda a, *how: a.scores(*how)),
     "mask": ((ATTENTION, REGISTERS, PLACE, INDEX, INDEX), lambda a, *how: a.mask(*how)),
     "weigh": ((SCORES, REGISTERS, REGISTERS, SHARED), lambda a, *how: a.weigh(*how)),
     "map": ((FUNCTION_NAME, ELEMENTS), mapped),

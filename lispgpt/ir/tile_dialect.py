@@ -35,6 +35,7 @@ ARITIES = {
     "mask": ("scores batch row position least last", "result"),
     "reduce": ("registers", "rows"),
     "over_members": ("rows", "result"),
+    "meet": ("", ""),
     "broadcast": ("rows", "result"),
     "as_operand": ("sums", "operand"),
     "team": ("", "number"),

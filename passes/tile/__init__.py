@@ -63,6 +63,7 @@ type (types.py).
     tile.keep view batch outer:  a row comes to shared memory, from where it is read from there on
     tile.ask view batch outer inner:  what a row is made of is read ahead; `early`: of that what no launch writes, ahead
         of waiting for the launches before
+    tile.meet:  all of a role's threads wait for each other
     tile.role:  which of the roles, of so many `threads` each, a thread has; `scf.index_switch` branches by it
 
 Register tiles are mapped element by element by `arith` and `math`, as vectors are.  Loops are `scf.for`, indices

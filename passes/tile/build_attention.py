@@ -18,13 +18,15 @@ from lispgpt.passes.recognise import score_operands
 from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.tile.attention_cost import BY_LINES, BY_TILES, Blocks, attention_seconds, products_of_parts
 from lispgpt.passes.tile.attention_rows import AttentionRows
-from lispgpt.passes.tile.boxes import Box
+from lispgpt.passes.tile.boxes import Box, emit, view_of
 from lispgpt.passes.tile.build_scores import LINES_BESIDE, ScoreBuilder
 from lispgpt.passes.tile.types import (
+    PATCHES,
     ROWS,
     SHARES,
     RegisterTile,
     register_tile,
+    shared_tile,
 )
 
 RESIDENT_THREADS = 512
@@ -33,11 +35,13 @@ RESIDENT_THREADS = 512
 
 @dataclass(frozen=True)
 class AttentionBuilder(ScoreBuilder):
-    """Writes one attention's tile program at the insertion point."""
+    """Writes one attention's tile program at the insertion point.  shares_queries: whether a block's queries lie in its
+    shared memory, for warpgroups in lines, and not in registers."""
 
     of: ClassVar[str] = "attention"
 
     attention: Attention | None = None
+    shares_queries: bool = False
 
     @cached_property
     def rows(self) -> AttentionRows:
@@ -68,7 +72,7 @@ class AttentionBuilder(ScoreBuilder):
         """Whether so many of a member's are whole instructions, for which lanes have registers; of warpgroups whether
         copies bring them, too."""
         if self.is_wide:
-            return self.in_lines(keys)
+            return self.in_lines(keys, self.shares_queries)
         unit, most = self.target.matrix, self.target.attention_keys
         of_f32 = b.item_bytes(self.rows.attention.keys.element) == 4
         return unit is not None and keys % lcm(unit.block, unit.columns) == 0 and not (most and of_f32 and keys > most)
@@ -81,15 +85,16 @@ class AttentionBuilder(ScoreBuilder):
         return all(map(self._in_pieces, (self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end))))
 
     def block_bytes(self, rows: int, keys: int, slots: int, members: int) -> int:
-        """Of shared memory: keys and values, and what else members have to exchange."""
+        """Of shared memory: keys and values, queries that lie there, and what else members have to exchange."""
         assert self.target.matrix is not None
         a, unit = self.rows.attention, self.target.matrix
+        queries = self._tile(self._queries_box(0, 0, rows), 1).slot_bytes if self.shares_queries else 0
         if self.is_wide:
             sums = 4 * members * rows * (a.width + 2) if members > 1 else 0
             parts = self.operand_parts(a.keys)
-            return 2 * max(1, slots) * parts * keys * (a.depth + a.width) + LINES_BESIDE + sums
+            return 2 * max(1, slots) * parts * keys * (a.depth + a.width) + LINES_BESIDE + sums + queries
         end = b.as_value(0)
-        tiles = self.shared_bytes([self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end)], slots)
+        tiles = self.shared_bytes([self.keys_box(0, 0, keys, end), self.values_box(0, 0, keys, end)], slots) + queries
         weights = 0 if unit.result_as_left else 4 * rows * (keys + members * unit.padding)
         apart = tiles + weights + (4 * members * rows * (a.width + 2) if members > 1 else 0)
         if apart <= self.room or members == 1:
@@ -142,7 +147,8 @@ class AttentionBuilder(ScoreBuilder):
         """Keys up to an end, in whole instructions' depth."""
         attention = self.rows.attention
         at = (self.rows.batch_of(attention.keys, batch), position, 0)
-        return Box(self.rows.keys(), at, keys, self.padded(attention.depth), end, lines=self.is_wide)
+        bulk = self.is_wide and self.in_pieces(keys)  # which masks hide what copies bring from behind the end of
+        return Box(self.rows.keys(), at, keys, self.padded(attention.depth), None if bulk else end, lines=self.is_wide)
 
     def values_box(self, batch: Index, position: Index, keys: int, end: ir.Value) -> Box:
         """Values up to an end, as `weigh` takes them."""
@@ -156,6 +162,26 @@ class AttentionBuilder(ScoreBuilder):
         """Queries as A of matrix instructions, in registers of those who have the rows."""
         queries = self.rows.attention.queries
         return self.row_registers(queries, self.rows.queries(), self.rows.batch_of(queries, batch), row, rows)
+
+    def query_patches(self, batch: Index, row: Index, rows: int) -> ir.Value:
+        """The same on their way through registers of all who multiply, for `query_lines`."""
+        box = self._queries_box(batch, row, rows)
+        tile = RegisterTile((rows, box.columns), box.operand.tensor.type.element_type, PATCHES)
+        return create_op("tile.load", [view_of(box), *map(b.as_value, box.at)], [tile.type]).results[0]
+
+    def query_lines(self, patches: ir.Value) -> ir.Value:
+        """These in shared memory, for warpgroups in lines; all who multiply wait for each other."""
+        rows = register_tile(patches).shape[0]
+        memory = emit("shared", [], self._tile(self._queries_box(0, 0, rows), 1).type)
+        slot = emit("slot", [memory, b.as_value(0)], shared_tile(memory).slot.type)
+        create_op("tile.put", [patches, slot])
+        create_op("tile.meet")
+        return slot
+
+    def _queries_box(self, batch: Index, row: Index, rows: int) -> Box:
+        queries = self.rows.attention.queries
+        at = (self.rows.batch_of(queries, batch), row, 0)
+        return Box(self.rows.queries(), at, rows, self.padded(queries.depth), lines=self.is_wide)
 
     def numbers(self, value: float, members: int, rows: int, shares: bool) -> ir.Value:
         """One number for each row, of so many members that lie along columns; in shares of lanes, or whole."""

@@ -86,14 +86,15 @@ class ScoreBuilder(Builder):
         """The same by a view."""
         return next(self.operand_parts(x) for x in self.operands if x.tensor == operand.tensor)
 
-    def in_lines(self, count: int) -> bool:
-        """Whether warpgroups can read tiles of so many vectors, as they lie, from swizzled lines."""
+    def in_lines(self, count: int, own: bool = False) -> bool:
+        """Whether warpgroups can read tiles of so many vectors, as they lie, from swizzled lines.  own: whether the
+        rows that are multiplied with them lie in such lines, too, and not in registers."""
         unit = self.target.warpgroup
         if unit is None or self.most != BULK or not self.across or count % unit.block:
             return False
         depths = [operand.depth for operand in self.operands]
-        # With as many vectors as these have numbers, ptxas of CUDA 12.9 and 13.0 lets weights overwrite rows.
-        fits = max(count, *depths) <= unit.most_columns and count not in depths
+        # With as many vectors as these have numbers, ptxas of CUDA 12.9 and 13.0 lets weights overwrite rows' words.
+        fits = max(count, *depths) <= unit.most_columns and (own or count not in depths)
         return fits and all(depth % unit.inner == 0 for depth in depths)
 
     def copies(self, boxes: Sequence[Box]) -> str:
@@ -139,7 +140,7 @@ class ScoreBuilder(Builder):
 
     def scores(self, queries: ir.Value, keys: ir.Value, members: int) -> ir.Value:
         """Q · Kᵀ, whose columns so many members share."""
-        rows, columns = register_tile(queries).shape[1], keys.type.shape[1]
+        rows, columns = queries.type.shape[1], keys.type.shape[1]
         tile = RegisterTile((1, rows, columns), b.f32(), SUMS, (rows // self.team_rows, members), self.unit)
         return self.mma(emit("zeros", [], tile.type), queries, keys)
 

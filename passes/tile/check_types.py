@@ -250,7 +250,7 @@ def _mma(op: ir.Operation, target: Gpu) -> None:
     )
     if warpgroups:
         assert target.warpgroup is not None
-        plain = parts == 1 and not a.blocks and a.parts == b.parts == 1 and 2 * a.columns == 2 * b.columns == SWIZZLE
+        plain = parts == 1 and not a.blocks and 2 * a.columns % SWIZZLE == 2 * b.columns % SWIZZLE == 0
         _want(plain and along[1] <= target.warpgroup.most_columns, op, "too wide")
 
 

@@ -111,7 +111,7 @@ class _Meaning(Machine):
     def barrier(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """One agent does what all threads of a role do."""
 
-    reduce_rows = keep = ask = clear = barrier
+    reduce_rows = keep = ask = clear = meet = barrier
 
     def role(self, agent: Agent, step: Step, values: list[Any]) -> list[int]:
         return [agent.role]

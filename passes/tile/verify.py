@@ -245,11 +245,17 @@ class _Order(Machine):
         """Every thread of the block meets here, and knows of all that any of them has done."""
         return self._meet(agent, step, self.agents)
 
+    def meet(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
+        return self._by_role(agent, step)
+
     def _by_role(self, agent: Thread, step: Step) -> Turn:
         """The same of a role's threads."""
-        return self._meet(agent, step, [one for one in self.agents if one.role == agent.role])
+        return self._meet(agent, step, self._role_of(agent))
 
-    def _meet(self, agent: Thread, step: Step, who: list[Thread]) -> Turn:
+    def _role_of(self, agent: Thread) -> list[Thread]:
+        return [one for one in self.agents if one.role == agent.role]
+
+    def _meet(self, agent: Thread, step: Step, who: list[Thread], learns: bool = True) -> Turn:
         group = tuple(one.number for one in who)
         number = self.passed.get((agent.number, group), 0)
         self.passed[agent.number, group] = number + 1
@@ -259,7 +265,7 @@ class _Order(Machine):
             yield f"barrier {number}"
         if len({step for step, _ in here.values()}) > 1:
             raise _unsafe(step, "threads meet at different barriers")
-        for _, clock in here.values():
+        for _, clock in here.values() if learns else ():
             agent.learn(clock)
 
     def fill(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
@@ -298,10 +304,14 @@ class _Order(Machine):
         return [[(tile, number % ring.slots) for tile in ring.tiles]]
 
     def clear(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
-        """A part of a slot, which all of the role's threads write before any goes on."""
-        self._write(agent, step, values[0], self._instance(agent, step))
-        yield from self._by_role(agent, step)
-        self.slots[values[0]].past = False
+        """A part of a slot, which all of the role's threads write before any goes on; where there is none nobody waits,
+        so that it orders nothing else."""
+        instance, slot = self._instance(agent, step), self.slots.setdefault(values[0], Slot())
+        before = list(slot.writes)
+        self._write(agent, step, values[0], instance)
+        slot.writes = [*before, slot.writes[-1]]
+        yield from self._meet(agent, step, self._role_of(agent), learns=False)
+        slot.writes, slot.past = [access for access in slot.writes if access.instance != instance], False
 
     def member(self, agent: Thread, step: Step, values: list[Any]) -> list[Any]:
         return [values[0][ir.IntegerAttr(step.op.attributes["member"]).value]]

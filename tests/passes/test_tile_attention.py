@@ -138,6 +138,8 @@ CHANGES: dict[str, dict[str, Change]] = {
         "release": without(r'"tile\.release"'),
         "fill": without(r'"tile\.fill"'),
         "clear": without(r'"tile\.clear"'),
+        "meet": without(r'"tile\.meet"'),
+        "put": without(r'"tile\.put"'),
         "numbers": shifted(r"tile\.(?:wait|fill|release)\""),
         "teams": replaced(r'("rows", teams = array<i64: )(\d+)', lambda place, _: f"{place[1]}{int(place[2]) + 1}"),
         "lines": replaced(r"(padding = 0 : i64, swizzle = )128", lambda place, _: f"{place[1]}0"),

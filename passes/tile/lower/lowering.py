@@ -255,7 +255,7 @@ class Lowering:
             results[0].owner.attributes["loop_annotation"] = ir.Attribute.parse(self.loop_annotation)
         return _gathered(inits, results)
 
-    def _meet(self) -> None:
+    def _meet(self, op: ir.Operation | None = None) -> None:
         """All who multiply wait for each other."""
         if self.roles[0]:
             self.target.team_barrier(0, self.roles[1])
@@ -315,7 +315,7 @@ class Lowering:
             self._know_everything()
         rows, columns = tile.shape
         put_to = self.tiles.put_to(op)
-        origin = Origin(batch, outer, self.thread, self.threads, end, inner_end)
+        origin = Origin(batch, outer, self.member, self.roles[1], end, inner_end)
         place = Tile(rows, columns, put_to.padding, put_to.slots or 1, bool(put_to.swizzle))
         clears = not self.tiles.is_right(op)
         memory = self.tiles.memory_for(op)
@@ -445,9 +445,9 @@ class Lowering:
 
     def _mma(self, op: ir.Operation) -> Sums:
         sums, a, right = self._of(op)
-        if isinstance(a, RegisterOperand) and right.tile.swizzle:
-            start = defining_op(op.operands[0])
-            return multiply_lines(sums, a.blocks, right, "across" in op.attributes, adds=_is_carried(start))
+        if self.product is None and right.tile.swizzle:
+            left, start = a.blocks if isinstance(a, RegisterOperand) else a, defining_op(op.operands[0])
+            return multiply_lines(sums, left, right, "across" in op.attributes, adds=_is_carried(start))
         if isinstance(a, RegisterOperand):
             return sums.multiply_operand(a.blocks, right, "across" in op.attributes)
         return sums.multiply(a, right)

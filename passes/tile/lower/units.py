@@ -12,6 +12,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.epilogue import Piece, places
 from lispgpt.passes.kernels.matrices import flat, shaped
 from lispgpt.passes.kernels.operand_a import Block
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.kernels.warpgroup_sums import own_warpgroup
 from lispgpt.passes.targets import Gpu
@@ -20,7 +21,7 @@ from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 from lispgpt.passes.tile.lower.memory import Slot
 from lispgpt.passes.tile.lower.operand_runs import Group, Membership, OperandRuns, PackedRuns, membership, of_member
 from lispgpt.passes.tile.lower.packed import PackedSlot
-from lispgpt.passes.tile.types import WARPGROUP, RegisterTile
+from lispgpt.passes.tile.types import SWIZZLE, WARPGROUP, RegisterTile
 
 CHAINS = 4
 """Sums that are added to in turn, so that none waits for the instruction before."""
@@ -277,6 +278,8 @@ class WarpgroupSums(Sums):
 
     def multiply(self, a: Slot | OperandRuns | PackedRuns, right: Slot | OperandRuns) -> Sums:
         assert isinstance(a, Slot) and isinstance(right, Slot)
+        if a.parts > 1 or right.parts > 1 or 2 * a.tile.columns > SWIZZLE:
+            raise Refused("warpgroups multiply one line of one part of a product's operands at a time")
         unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
         line = unit.inner * 2
         b_start = unit.descriptor_at(b.add(_address(right), b.mul(column_part, columns * line)))

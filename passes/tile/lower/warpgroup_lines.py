@@ -1,5 +1,5 @@
-"""Sums that four subgroups have of 64 rows, with more by a warpgroup's instructions: A in their registers, B in lines
-of shared memory."""
+"""Sums that four subgroups have of 64 rows, with more by a warpgroup's instructions: A in their registers or, as B,
+in lines of shared memory."""
 
 from __future__ import annotations
 
@@ -18,46 +18,69 @@ WORD = 2
 
 
 def multiply_lines(
-    sums: SubgroupSums, blocks: Sequence[Sequence[Block]], right: Slot, across: bool, adds: bool
+    sums: SubgroupSums, left: Sequence[Sequence[Block]] | Slot, right: Slot, across: bool, adds: bool
 ) -> SubgroupSums:
     """sums, unless they are nothing (adds), + A · Bᵀ, or across A · B."""
     unit, matrix = sums.target.warpgroup, sums.target.matrix
     assert unit is not None and matrix is not None
-    (own,) = blocks
-    words = [[word for part in block for word in _words(part, matrix.run)] for block in own]
     values = [b.lane_of(flat(v), i) for v in sums.values for i in range(len(matrix.pieces()) * WORD)]
     kept = len(values) if adds else 0
-    given_words = [word for block in words for word in block]
+    given = [] if isinstance(left, Slot) else _words_of(left, sums)
     if adds:  # what has just been made
-        ready = unit.ready([*values, *given_words])
-        totals, given_words = ready[:kept], ready[kept:]
+        ready = unit.ready([*values, *(word for block in given for part in block for word in part)])
+        totals, rest = ready[:kept], iter(ready[kept:])
+        given = [[[next(rest) for _ in part] for part in block] for block in given]
     else:
         unit.fence()
         totals = []
-    rest = iter(given_words)
+    blocks = _descriptors(left, sums) if isinstance(left, Slot) else given
     _, part_of_k, _, column_part = sums.place
-    tile, line, steps = right.tile, unit.inner * 2, matrix.block // unit.block
+    tile, line = right.tile, unit.inner * 2
     members = sums.tile.shape[0] if across else sums.tile.teams[1]
     mine = b.mul(part_of_k if across else column_part, tile.rows // members * line)
     start = b.add(b.add(right.memory, mine), b.mul(right.slot, tile.slot_bytes))
     length = tile.rows * line
     lower = unit.lower_word(start, length if across else 0)
-    for number, block in enumerate(own):
-        given = [[[next(rest) for _ in range(2 * len(part))] for _ in range(steps)] for part in block]
-        for k in range(number * matrix.block, (number + 1) * matrix.block, unit.block):
-            inside = k * line if across else k // unit.inner * length + k % unit.inner * 2
-            for q in range(tile.parts):
-                column = unit.with_lower(lower, inside + q * tile.slot_bytes // tile.parts)
-                for left in given[: max(len(block), tile.parts) - q]:
-                    words_of_k = left[k % matrix.block // unit.block]
-                    if totals:
-                        totals = unit.multiply(words_of_k, column, totals, transposed=across)
-                    else:
-                        totals = unit.start(words_of_k, column, len(values))
+    for number, block in enumerate(blocks):
+        k = number * unit.block
+        inside = k * line if across else k // unit.inner * length + k % unit.inner * 2
+        for q in range(tile.parts):
+            column = unit.with_lower(lower, inside + q * tile.slot_bytes // tile.parts)
+            for own in block[: max(len(block), tile.parts) - q]:
+                if totals:
+                    totals = unit.multiply(own, column, totals, transposed=across)
+                else:
+                    totals = unit.start(own, column, len(values))
     unit.commit()
     done = unit.done(totals)
     size, type_ = len(matrix.pieces()) * WORD, matrix.accumulator_type()
     return replace(sums, values=[shaped(b.vector_of(done[i : i + size]), type_) for i in range(0, len(done), size)])
+
+
+def _words_of(blocks: Sequence[Sequence[Block]], sums: SubgroupSums) -> list[list[list[ir.Value]]]:
+    """A lane's registers of A, by instructions' k and parts."""
+    (own,), unit, matrix = blocks, sums.target.warpgroup, sums.target.matrix
+    assert unit is not None and matrix is not None
+    found, steps = [], matrix.block // unit.block
+    for block in own:
+        parts = [list(_words(part, matrix.run)) for part in block]
+        each = len(parts[0]) // steps
+        found += [[words[i * each : (i + 1) * each] for words in parts] for i in range(steps)]
+    return found
+
+
+def _descriptors(left: Slot, sums: SubgroupSums) -> list[list[list[ir.Value]]]:
+    """The same of A in lines: a descriptor in place of registers."""
+    unit, tile = sums.target.warpgroup, left.tile
+    assert unit is not None
+    line, row = unit.inner * 2, b.mul(b.div(sums.place[2], unit.threads // sums.target.subgroup), unit.rows)
+    start = b.add(b.add(left.memory, b.mul(row, line)), b.mul(left.slot, tile.slot_bytes))
+    first, found = unit.lower_word(start), []
+    for k in range(0, tile.columns, unit.block):
+        inside = k // unit.inner * tile.rows * line + k % unit.inner * 2
+        parts = range(0, tile.slot_bytes, tile.slot_bytes // tile.parts)
+        found.append([[unit.with_lower(first, part + inside)] for part in parts])
+    return found
 
 
 def _words(rows: Sequence[ir.Value], run: int) -> Iterator[ir.Value]:
