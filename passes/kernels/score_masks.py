@@ -16,8 +16,7 @@ from lispgpt.passes.recognise.mask_bounds import known_within
 class Mask:
     """places: of the lane's rows in the scores.  least, last: the smallest and the largest position that rows may see.
 
-    ragged: whether tiles reach past the longest context.  scaled: whether scores are to be left unscaled for positions
-    that all see even where these are not known to without looking at their numbers.
+    ragged: whether tiles reach past the longest context.
     """
 
     def __init__(
@@ -29,12 +28,11 @@ class Mask:
         least: ir.Value,
         last: ir.Value,
         ragged: bool,
-        scaled: bool = False,
     ) -> None:
         self.attention, self.reader, self.lanes, self.places = attention, reader, lanes, places
         self.least, self.last = least, last
         self.compared = attention.upper is None or ragged
-        self.factor = factor_of(attention, scaled)
+        self.factor = factor_of(attention)
         if reader.target.makes_room:  # else read where tiles are compared, not kept for all of them
             for place in places:
                 last_position(attention, reader, place)
@@ -77,15 +75,13 @@ class Mask:
         return value if inside is None else b.select(inside, value, b.constant(float("-inf"), b.f32()))
 
 
-def factor_of(attention: Attention, scaled: bool) -> float:
+def factor_of(attention: Attention) -> float:
     """What every score that a row sees is multiplied by, where nothing else is made of it and the row sees all up to
     some position: a number above 0; else 1."""
     if len(attention.weigh) != 1 or attention.upper is None or attention.lower is not None:
         return 1
     (op,) = attention.weigh
     known = known_within(op, attention.upper, None)
-    if scaled and attention.upper.holds:
-        known.append(attention.upper.condition)
     *_, last = operations(op.regions[0].blocks[0])
     value = last.operands[0]
     while (made := defining_op(value)) is not None and made.name == "arith.select" and made.operands[0] in known:

@@ -37,8 +37,6 @@
     (pass lower-tiles)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
-    (pass schedule-gpu-flash-attention)
-    (pass schedule-gpu-tiled-attention)
     (pass choose-tiles {:use "attention" :copies "bulk"})
     (pass choose-tiles {:use "attention-gradients"})
     (pass lower-tiles)

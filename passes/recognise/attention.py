@@ -19,7 +19,7 @@ from typing import Any
 
 from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape_of
-from lispgpt.passes.recognise.attention_gradients import AttentionGradients, ScoreProduct, WeightedSum, ops_by_role
+from lispgpt.passes.recognise.attention_gradients import AttentionGradients, ops_by_role
 from lispgpt.passes.recognise.cache_writes import CacheWrite
 from lispgpt.passes.recognise.mask_bounds import Bound, Bounded, mask_bounds
 from lispgpt.passes.recognise.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
@@ -127,13 +127,6 @@ class Attention(Bounded):
         rounding = [op for op in (*self.rounding, self.rest) if op is not None]
         ops = [self.scores, *self.weigh, self.softmax, self.weighted, *rounding, *self.log_sum]
         return [*ops, *(w.loop for w in self.writes)]
-
-    def as_sums(self) -> AttentionGradients:
-        """The same, weighed by what a softmax makes."""
-        weights = self.softmax if self.rounding[0] is None else self.rounding[0]
-        summed = WeightedSum(self.weighted, weights.results[0], self.values, self.out)
-        product = ScoreProduct(self.scores, self.queries, self.keys)
-        return AttentionGradients((product,), self.weigh, (summed,), self.weigh[-1] if self.weigh else None)
 
     def products(self) -> list[ir.Operation]:
         """The contractions of this kernel and of those that compute its gradients."""

@@ -30,8 +30,6 @@ from lispgpt.passes.kernels.offers import TUNED, Offer, has_left, note_identity,
 from lispgpt.passes.kernels.products import CHOSEN, unscheduled_products
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.library import NO_SCHEDULES, Library
-from lispgpt.passes.schedule.attention.schedule_gpu_flash_attention import ScheduleGpuFlashAttention
-from lispgpt.passes.schedule.attention.schedule_gpu_tiled_attention import ScheduleGpuTiledAttention
 from lispgpt.passes.schedule.products.schedule_gpu_column_contractions import ScheduleGpuColumnContractions
 from lispgpt.passes.schedule.products.schedule_gpu_contractions import ScheduleGpuContractions
 from lispgpt.passes.schedule.warpgroups.schedule_gpu_warpgroups import ScheduleGpuWarpgroups, is_made
@@ -48,9 +46,6 @@ OTHERS = (
     ScheduleGpuColumnContractions(),
 )
 """Schedules that are no tile programs."""
-
-OF_ATTENTION = (ScheduleGpuFlashAttention(), ScheduleGpuTiledAttention())
-"""The same of attention."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class Choose(Pass):
             self._take(kernel, builder, library, _others(OTHERS, kernel, product, target))
         for kernel, attention in attentions(module, target):
             builder = AttentionBuilder(NO_PRODUCT, target, self.parts, attention=attention)
-            self._take(kernel, builder, library, _others(OF_ATTENTION, kernel, attention, target))
+            self._take(kernel, builder, library, ())
 
     def _take(self, kernel: ir.Operation, builder: Builder, library: Library, others: Iterable[Offer]) -> None:
         measured = library.tuned.get(note_identity(kernel), "")

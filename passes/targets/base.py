@@ -129,10 +129,9 @@ class Gpu(Target):
     """A GPU.
 
     subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more, and
-    dynamic_shared_bytes what it can have if it asks; 0 where that is no more.  most_teams: of a block that team_barrier
-    can tell apart.  cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and
-    cluster_cores those of them that clusters of more than two large blocks can use at once; 0: all.  A cluster stays
-    within a group of twice as many cores as its blocks may be.
+    dynamic_shared_bytes what it can have if it asks; 0 where that is no more.  cores: compute units or multiprocessors,
+    which grids are sized for (code runs on any number), and cluster_cores those of them that clusters of more than two
+    large blocks can use at once; 0: all.  A cluster stays within a group of twice as many cores as its blocks may be.
     matrix: its matrix instruction for bf16.  early_launch: whether a kernel may start, and load what no launch writes,
     before the launch ahead of it has finished.  cluster: blocks that can read each other's shared memory.  warpgroup:
     its matrix instruction of several subgroups, which comes with bulk `copies` of tensors.  async_copies: those that
@@ -185,7 +184,6 @@ class Gpu(Target):
     subgroup: int = 32
     shared_bytes: int = 48 * 1024
     max_threads: int = 1024
-    most_teams: int = 1024
     cores: int = 64
     matrix: MatrixUnit | None = None
     warpgroup: WarpgroupUnit | None = None
@@ -238,9 +236,6 @@ class Gpu(Target):
         index = [ir.IndexType.get()]
         create_op("builtin.unrealized_conversion_cast", [], index, {DEPENDENCY_MARK: ir.UnitAttr.get()})
 
-    def keep_order(self) -> None:
-        """Emit what no op is moved across by a compiler that fills more registers than there are by doing so."""
-
     def dependency_release(self) -> None:
         """Emit what lets the next launch start early."""
 
@@ -256,12 +251,9 @@ class Gpu(Target):
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         """Record on a kernel's function that this many of its blocks should fit a core at once."""
 
-    def team_barrier(self, team: Any, threads: int) -> None:
-        """Emit a barrier of the team numbered `team`: each `threads` neighbouring threads of a block are one.
-
-        Every thread of the block meets it equally often; a chip may make the whole block wait.
-        """
-        create_op("gpu.barrier")
+    def team_barrier(self, threads: int) -> None:
+        """Emit a barrier of so many of a block's threads, which the others do not wait at."""
+        raise NotImplementedError
 
     def fresh(self, value: ir.Value, uniform: bool) -> ir.Value:
         """Emit an index below 2^31 as one that the back end knows nothing of, so that it keeps no sums made of it from
@@ -269,10 +261,6 @@ class Gpu(Target):
         word = b.emit("arith.index_cast", [value], [b.i32()])
         made = assembly("", [f"={self.register_constraints[uniform]}", "0"], [word], [b.i32()])
         return b.emit("arith.index_castui", made, [ir.IndexType.get()])
-
-    def any_lane(self, condition: ir.Value) -> ir.Value:
-        """Emit whether it is true in any lane of the subgroup, all of which ask."""
-        raise NotImplementedError
 
     def add_bytes(self, a: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
         """Emit an i32 and the sum of the products of the signed bytes of two, where it `adds_bytes`."""

@@ -48,7 +48,6 @@ class Cuda(Gpu):
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
     async_copies: AsyncCopies | None = ASYNC_COPIES
-    most_teams: int = 15
 
     def dependency_wait(self) -> None:
         if not self.early_launch:
@@ -79,10 +78,6 @@ class Cuda(Gpu):
     def _rough_tanh(self, x: ir.Value) -> ir.Value:
         return assembly("tanh.approx.f32 $0, $1;", ["=f", "f"], [x], [x.type], pure=True)[0]
 
-    def any_lane(self, condition: ir.Value) -> ir.Value:
-        lanes = b.intrinsic("llvm.nvvm.vote.ballot.sync", [b.constant(-1, b.i32()), condition], b.i32())
-        return b.less(b.constant(0, b.i32()), lanes)
-
     def add_bytes(self, a: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
         return b.instruction("llvm.nvvm.idp4a.s.s", [a, other, total], b.i32())
 
@@ -106,11 +101,10 @@ class Cuda(Gpu):
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
         create_op("llvm.fence", attributes={"ordering": ACQUIRE_RELEASE, "syncscope": "block"})
 
-    def team_barrier(self, team: Any, threads: int) -> None:
-        """Named barriers, 16 of them, of which number 0 is the whole block's."""
-        number = b.emit("arith.index_cast", [b.as_value(b.add(team, 1))], [b.i32()])
+    def team_barrier(self, threads: int) -> None:
+        """A named barrier: number 0 is the whole block's."""
         sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
-        create_op("nvvm.barrier", [number, b.constant(threads, b.i32())], attributes=sizes)
+        create_op("nvvm.barrier", [b.constant(1, b.i32()), b.constant(threads, b.i32())], attributes=sizes)
 
     def cluster_barrier(self) -> None:
         create_op("nvvm.cluster.arrive")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
@@ -43,9 +43,6 @@ class Rocm(Gpu):
     registers: int = 192 * 1024
     most_registers: int = 256
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
-
-    def keep_order(self) -> None:
-        create_op("rocdl.sched.barrier", [], [], {"mask": ir.Attribute.parse("#rocdl<sched_group_mask none>")})
 
     def worker_count(self) -> ir.Value:
         """What the driver puts behind a kernel's arguments starts with it ("User Guide for AMDGPU Backend")."""

@@ -36,10 +36,6 @@ BY_TILES = Rates(0.53, 6.2, 0.56e-6, 5.5e-6, 5.0)
 BY_LINES = Rates(0.82, 7.6, 0.2e-6, 4.4e-6, 4.1)
 """The same of its shapes for warpgroups, where these tell 57 launches within 17 %."""
 
-BY_WARPGROUPS = Rates(1.25, 1.0, 0.75e-6, 2.2e-6, 4.2)
-BY_SUBGROUPS = Rates(0.616, 5.65, 0.36e-6, 2.1e-6, 10.4)
-"""Those of schedules that are no tile programs, within 21 %."""
-
 
 @dataclass(frozen=True)
 class Blocks:

@@ -133,7 +133,7 @@ class AttentionBuilder(ScoreBuilder):
     @property
     def factor(self) -> float:
         """What a mask leaves scores over: all of those that rows see are to be multiplied by it."""
-        return factor_of(self.rows.attention, False)
+        return factor_of(self.rows.attention)
 
     # ---- tiles
 

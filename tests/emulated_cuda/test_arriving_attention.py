@@ -11,7 +11,6 @@ import seeded
 from emulated_cuda.entries import run
 from emulated_cuda.registers import bf16
 
-from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -48,7 +47,6 @@ class Case:
     weigh: str = "plain"
     precision: str = "exact"
     context: int = CONTEXT
-    options: str = ""
 
     @property
     def tolerance(self) -> float:
@@ -62,9 +60,9 @@ CASES = [
     Case((0, 30), 65, precision="fast", weigh="near"),
     Case((71,), heads=2, weigh="near"),
     Case((50,), 96, heads=2, weigh="sloped"),
-    Case((5,), 190, heads=2, groups=1, options=":stages 3 :copied-keys 32"),
-    Case((5,), 190, options=":stages 4 :teams 3 :copied-keys 48"),
-    Case((0,), 128, options=":copied-keys 96 :teams 1"),
+    Case((5,), 190, heads=2, groups=1),
+    Case((5,), 190),
+    Case((0,), 128),
 ]
 
 
@@ -91,20 +89,8 @@ def test_rows_are_exact_to_their_precision(case: Case, tmp_path: Path) -> None:
     assert np.linalg.norm(found.reshape(expected.shape) - expected) <= case.tolerance * np.linalg.norm(expected)
 
 
-def test_more_teams_than_start_copies_load_for_themselves(tmp_path: Path) -> None:
-    assert "cp.async" in compiled(Case(options=":teams 4 :copied-keys 32"), tmp_path).code.decode()
-    assert "cp.async" not in compiled(Case(options=":teams 5 :copied-keys 32"), tmp_path).code.decode()
-
-
 def test_tiles_come_by_bulk_copies(tmp_path: Path) -> None:
     assert "cp.async.bulk.tensor" in compiled(Case(), tmp_path).code.decode()
-    assert "cp.async" not in compiled(Case(options=":copied-keys 0"), tmp_path).code.decode()
-
-
-@pytest.mark.parametrize("options", [":copied-keys 24", ":copied-keys 272", ":stages 1"])
-def test_tiles_that_no_instructions_take_are_errors(options: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there are no \d copied tiles of keys"):
-        compiled(Case(options=options), tmp_path)
 
 
 def compiled(case: Case, folder: Path) -> Artifact:
@@ -112,13 +98,8 @@ def compiled(case: Case, folder: Path) -> Artifact:
     sizes = {"rows": rows, "width": case.heads * DEPTH, "shared": case.groups * DEPTH, "context": case.context}
     facts = {"heads": case.heads, "groups": case.groups, "depth": DEPTH, "weigh": WEIGH[case.weigh]}
     program.write_text(PROGRAM.format(**sizes, **facts))
-    pipeline, name = folder / "mine.lisp", "schedule-gpu-tiled-attention"
-    text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
-    assert f"{name})" in text
-    text = text.replace("(pass choose)", '(pass choose {:use "direct skinny matmul"})')
-    pipeline.write_text(text.replace(f"{name})", f"{name} {{{case.options}}})"))
     shape = ({"batch": len(case.starts), "positions": case.rows},)
-    request = Request(program, "cuda:sm_90a", pipeline=pipeline, precision=case.precision, sizes=shape)
+    request = Request(program, "cuda:sm_90a", precision=case.precision, sizes=shape)
     return compile_request(request, Observer())[0]
 
 

@@ -11,7 +11,6 @@ import seeded
 from emulated_cuda.entries import run
 from emulated_cuda.registers import bf16
 
-from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -41,14 +40,11 @@ class Case:
     depth: int = 64
     near: bool = False
     chip: str = "sm_90"
-    options: str = ""
 
 
 CASES = [Case(), Case("bf16"), Case(heads=4), Case("bf16", depth=40), Case(near=True)]
 CASES += [
     Case(heads=1, groups=1, depth=128),
-    Case(heads=1, groups=1, options=":keys 96 :teams 3"),
-    Case(heads=1, groups=1, chip="sm_90a", options=":keys 48"),
     Case(chip="sm_90a"),
     Case("bf16", heads=4, near=True, chip="sm_90a"),
     Case(depth=40, chip="sm_90a"),
@@ -74,38 +70,12 @@ def test_attention_is_exact_to_16_bits(case: Case, tmp_path: Path) -> None:
     assert np.linalg.norm(found.reshape(expected.shape) - expected) <= 3e-5 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize(
-    ("case", "problem"),
-    [
-        (Case(options=":keys 48"), "there is no tile of keys 48: .* cuda:sm_90 take multiples of 32"),
-        (Case("bf16", options=":keys 24"), "there is no tile of keys 24: .* cuda:sm_90 take multiples of 16"),
-        (Case(chip="sm_90a", options=":keys 24"), "there is no tile of keys 24"),
-        (Case(options=":keys 0"), "option keys is 0"),
-        (Case(options=":teams 0"), "option teams is 0"),
-        (Case(options=":subgroups 0"), "option subgroups is 0"),
-        (Case(options=":teams 12"), "there is no block of teams 12, .* up to 1024 threads"),
-        (Case(options=":teams 16 :subgroups 1"), "there is no block of teams 16, .* 1 to 15 teams"),
-    ],
-    ids=lambda value: value.options if isinstance(value, Case) else "",
-)
-def test_options_that_no_block_has_are_errors(case: Case, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=problem):
-        compiled(case, tmp_path)
-
-
 def compiled(case: Case, folder: Path) -> Artifact:
     program = folder / "attention.lisp"
     sizes = {"rows": CONTEXT, "width": case.heads * case.depth, "shared": case.groups * case.depth, "context": CONTEXT}
     facts = {"heads": case.heads, "groups": case.groups, "depth": case.depth, "cache": case.cache}
     program.write_text(PROGRAM.format(**sizes, **facts, weigh=NEAR if case.near else ""))
-    pipeline = folder / "mine.lisp"
-    text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
-    assert "schedule-gpu-tiled-attention)" in text
-    text = text.replace("(pass choose)", '(pass choose {:use "direct skinny matmul"})')
-    pipeline.write_text(
-        text.replace("schedule-gpu-tiled-attention)", f"schedule-gpu-tiled-attention {{{case.options}}})")
-    )
-    artifact, _ = compile_request(Request(program, f"cuda:{case.chip}", pipeline=pipeline), Observer())
+    artifact, _ = compile_request(Request(program, f"cuda:{case.chip}"), Observer())
     return artifact
 
 

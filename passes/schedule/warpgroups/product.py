@@ -186,7 +186,7 @@ class WarpgroupProduct:
             begun = results.begin(tile)
             place, found = sums.walk(place, registers, piece.steps)
             if self.shares_stages and self.boxes is not None:
-                self.target.team_barrier(0, self.threads - unit.threads)  # results go where others may still read
+                self.target.team_barrier(self.threads - unit.threads)  # results go where others may still read
             if self.tiles.shares is None:
                 results.finish(tile, found, begun)
             else:

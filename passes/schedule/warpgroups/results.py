@@ -186,7 +186,7 @@ class TileResults:
         """Add what the blocks of a cluster have summed over their parts of k, in their order; each gets some of it."""
         t, stride, unit = self.tiling, sums_stride(self.tiling), self.target.warpgroup
         assert unit is not None
-        self.target.team_barrier(0, t.warpgroups * unit.threads)  # which may still multiply there
+        self.target.team_barrier(t.warpgroups * unit.threads)  # which may still multiply there
         partial = self.memory.view(0, [t.rows, stride], b.f32())
         for (row, column), value in zip(self._own_places, values, strict=True):
             b.store(value, partial, [row, column])

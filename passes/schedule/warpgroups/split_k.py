@@ -92,7 +92,7 @@ class TileShares:
         at = b.add(b.mul(piece.fragment, self.pair), self.rank)
         for first in range(0, len(sums), WIDTH):
             b.store(b.vector_of(sums[first : first + WIDTH]), fragments, [at, first // WIDTH, thread, 0])
-        self.target.team_barrier(0, threads)
+        self.target.team_barrier(threads)
         made = Signals(self.target, signals)
         b.if_then(b.equal(thread, 0), lambda: made.add(self._signal(piece), b.constant(1, b.i32())))
 
@@ -110,7 +110,7 @@ class TileShares:
             start = b.add(b.select(lone, b.as_value(piece.tile), b.as_value(last)), (s.groups - 1) * s.tiles)
         taken = partial(signals.take, self._signal(piece), b.add(count, s.groups - 1))
         b.if_then(b.equal(thread, 0), taken)
-        self.target.team_barrier(0, threads)
+        self.target.team_barrier(threads)
 
         def add(fragment: Index, sums: Sequence[ir.Value]) -> list[ir.Value]:
             at, found = b.add(b.mul(fragment, self.pair), self.rank), []

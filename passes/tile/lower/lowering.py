@@ -258,7 +258,7 @@ class Lowering:
     def _meet(self, op: ir.Operation | None = None) -> None:
         """All who multiply wait for each other."""
         if self.roles[0]:
-            self.target.team_barrier(0, self.roles[1])
+            self.target.team_barrier(self.roles[1])
         else:
             b.barrier()
 

@@ -49,7 +49,7 @@ func.func "contraction_768x1024"
   16 arith.constant vector<2xf32>
   20 arith.divui
   1 arith.extui
-  137 arith.index_cast
+  135 arith.index_cast
   2 arith.index_castui
   4 arith.minui
   97 arith.muli
