@@ -138,6 +138,10 @@ class Batch:
         there = [(place, text) for place, text in enumerate(self.places) if text is not None]
         if not there:
             return
+        for place, text in there:
+            if text.generator.parted:  # from steps that are over
+                text.generator.parted = False
+                self._counted.pop(place, None)
         plain = [each for each in there if self.chooses and each[1].generator.plain]
         rest = [each for each in there if not (self.chooses and each[1].generator.plain)]
         rows = Rows(plain, self.apart)
@@ -211,7 +215,7 @@ class Batch:
                 continue
             now, told = (text, len(text.generator.tokens), self.steps), self._counted.get(place)
             known = told is not None and told[0] is text and now[1] - told[1] == now[2] - told[2]
-            if not known or text.generator.parted:
+            if not known:
                 for name, values in zip(BY_PLACE, (own.bias, own.counts), strict=True):
                     self.session.put_part(self.entry, name, place, values)
             self._counted[place] = now

@@ -22,6 +22,7 @@ from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.near_ties import NearTies
 from lispgpt.runtime.options import Options
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer
@@ -163,7 +164,9 @@ def test_texts_that_add_up_states_are_those_of_single_ones(tmp_path: Path) -> No
             list(text)
         step = session.entry(GREEDY, batch=TOGETHER, positions=1)
         assert not step.repeatable
-        list(Batch(session, step, True).run(together))
+        with pytest.MonkeyPatch.context() as patch:  # what decides a near tie leaves the others' states as they are
+            patch.setattr(NearTies, "near", lambda *_: rng.random() < 0.3)
+            list(Batch(session, step, True).run(together))
         assert [text.tokens for text in together] == [text.tokens for text in alone]
 
 
