@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lispgpt.base.child import Reporter, in_children
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions, nested_operations, symbol_of
+from lispgpt.ir.structure import kernel_functions, nested_operations, operations, symbol_of
 from lispgpt.passes.base import find_pass
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Gpu, Target
@@ -43,7 +43,7 @@ class KernelCode:
 
 def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int | None = None) -> KernelCode:
     """Run the rest of a pipeline and make machine code.  processes: at most; None for as many as there are cores."""
-    if isinstance(target, Gpu) and not kernel_functions(module):
+    if isinstance(target, Gpu) and not _has_kernels(module):
         return KernelCode(b"")  # nothing that the entries give has elements
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
     shares = kernel_shares(module, min(cores, MOST_PROCESSES))
@@ -64,6 +64,11 @@ def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int 
         return work
 
     return _joined([outcome.value for outcome in in_children([work_of(share) for share in shares])], target)
+
+
+def _has_kernels(module: ir.Module) -> bool:
+    """Whether a module has kernels, as functions or lowered."""
+    return bool(kernel_functions(module)) or any(op.name == "gpu.module" for op in operations(module.body))
 
 
 def _joined(parts: Sequence[KernelCode], target: Target) -> KernelCode:
