@@ -58,7 +58,8 @@
         each (quot keys members)]
     (cond (tile.makes-room? a) true
           (> (words (tile.width a)) 112) (and (= [rows keys] [64 16]) (<= (* parts (tile.query-words a)) 256))
-          true (and (or kept lined) (or (= parts 1) (<= (+ (words (tile.width a)) (words each)) 72))))))
+          true (and (or kept lined) (or (and (= parts 1) (<= (words (tile.width a)) 32)) (= each 16)
+                                        (and (> parts 1) (<= (+ (words (tile.width a)) (words each)) 72)))))))
 
 (defn fits? [a [rows members each lined]]
   (let [tiling (tiling-of a [rows members each lined])]
@@ -83,8 +84,8 @@
   (let [wide (wide? a)
         a (if wide (tile.by-warpgroups a true) a)
         [rows members keys slots kept resident lined] (cond (not wide) (best-of a shapes nil)
-                                                               (fits? a (fastest a)) (tiling-of a (fastest a))
-                                                               true (best-of a wide-shapes nil))
+                                                            (fits? a (fastest a)) (tiling-of a (fastest a))
+                                                            true (best-of a wide-shapes nil))
         a (if wide (tile.by-warpgroups a (= rows 128)) a)    ; a few warpgroups fill the ring themselves
         [batch row] (tile.query-rows a rows)
         patches (tile.once (fn [] (tile.query-patches a batch row rows)))
