@@ -4,7 +4,7 @@
 (require nn)
 
 (config vocab 512  context 128  layers 2  heads 4  width 64  hidden 256
-        cache-type (usual-cache-type weight-type))
+        cache-type (usual-cache-type bf16))
 
 (weights
   (wte [vocab width] bf16)
