@@ -110,7 +110,7 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a buffer twice": (lambda m: m["plan"]["buffers"].append(m["plan"]["buffers"][0]), "damaged"),
     "an input that is not there": (set_to("plan", "entries", 0, "inputs", value={"none": "none"}), "none"),
     "inputs that are a list": (set_to("plan", "entries", 0, "inputs", value=["none"]), "damaged"),
-    "a size of nothing": (set_to("plan", "entries", 0, "sizes", value={"batch": 0}), "sizes"),
+    "a negative size": (set_to("plan", "entries", 0, "sizes", value={"batch": -1}), "-1 should be a number"),
     "an unknown step": (set_to(*LAUNCH, "kind", value="leap"), "no step is a 'leap'"),
     "an unknown access": (set_to(*LAUNCH, "arguments", 0, "access", value="guess"), "its access .*should be"),
     "another access": (set_to(*LAUNCH, "arguments", 0, "access", value="write"), "its access .*should be"),

@@ -15,12 +15,6 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.runtime.devices import cuda
 
 
-@pytest.fixture(autouse=True)
-def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gpu, "narrow_caches", True)
-    monkeypatch.setattr(cuda, "open_device", emulated_cuda_opener)
-
-
 @pytest.mark.parametrize(
     ("target", "settings", "kept"),
     [
@@ -32,15 +26,19 @@ def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
         ("rocm:gfx1201", {"cache-type": "f32"}, "f32"),
     ],
 )
-def test_the_type_of_keys_and_values(target: str, settings: dict[str, str], kept: str) -> None:
+def test_the_type_of_keys_and_values(
+    target: str, settings: dict[str, str], kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gpu, "narrow_caches", True)  # as users have it
     sizes = SIZES | {"width": 128, "heads": 2}
     assert declared(Request(PROGRAM, target, sizes | settings)).config["cache-type"] == kept
 
 
 @pytest.mark.parametrize("target", [pytest.param("rocm:gfx1151", marks=pytest.mark.slow), "cuda:sm_90a"])
-def test_a_check_compares_like_with_like(target: str, tmp_path: Path) -> None:
+def test_a_check_compares_like_with_like(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU rounds keys and values as the device does, and float64 rounds none."""
-    found = Subject(target, CHIPS[target], PROGRAM, tmp_path, overrides=SIZES)
+    monkeypatch.setattr(cuda, "open_device", emulated_cuda_opener)
+    found = Subject(target, CHIPS[target], PROGRAM, tmp_path, overrides=SIZES | {"cache-type": "bf16"})
     assert {state["dtype"] for state in found.artifact.states.values()} == {"bf16"}
     right = found.check(found.artifact)
     assert right.right and right.logits == 4 and right.worst < 3e-4

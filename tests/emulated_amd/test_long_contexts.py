@@ -34,4 +34,7 @@ def test_memory_is_taken_for_what_is_used_of_a_context(
     cpu, gpu = (json.loads(done.out)["tokens"] for done in found)
     assert gpu == cpu and 13 < EACH < 13 + len(gpu)
     whole, taken = PARTS * CONTEXT * HEAD * 4 / 1e6, PARTS * 2 * PAGE / 1e6
-    assert f"states of {whole:,.1f} MB for {CONTEXT} positions, {taken:,.1f} MB of them taken" in found[1].err
+    assert (
+        f"states of {whole:,.1f} MB for {CONTEXT} positions, keys and values in f32, {taken:,.1f} MB of them taken"
+        in found[1].err
+    )

@@ -116,8 +116,9 @@ def test_blocks_are_those_of_the_package(kind: str, fresh_seed: int) -> None:
     found = widened(blocks, kind)
     assert found.shape == (2, 3 * dtype.block) and found.dtype == np.float32 and np.isfinite(found).all()
     assert is_finite(blocks, kind)
-    blocks["d"][1, 2] = np.inf
-    assert not is_finite(blocks, kind)
+    if "d" in (dtype.numpy.names or ()):
+        blocks["d"][1, 2] = np.inf
+        assert not is_finite(blocks, kind)
 
 
 def _write(path: Path, **about: Any) -> Path:

@@ -114,8 +114,8 @@ def test_reads_are_those_of_their_own_launch_however_many_are_ahead(slow: bool, 
     assert len(driver.made("MemAllocHost")) == 1 and len(driver.made("EventCreate")) == READS_AHEAD
     start = driver.order().index("GraphLaunch")
     assert driver.order()[start : start + 3] == ["GraphLaunch", "MemcpyDtoHAsync", "EventRecord"]
-    with pytest.raises(UserError, match="8,000 bytes is too large"):
-        device.launch_reading(executable, buffer, np.empty(1000, np.float64))
+    with pytest.raises(UserError, match="24,000 bytes is too large"):
+        device.launch_reading(executable, buffer, np.empty(3000, np.float64))
 
 
 def test_closing_gives_everything_back_once(driver: StandIn) -> None:

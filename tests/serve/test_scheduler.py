@@ -289,7 +289,8 @@ def test_a_long_prompt_holds_up_no_other_text(
         scheduler.close()
     assert len(found) > 3 and len({*found}) == len(found)
     rows = model.session.device.weight_rows
-    assert {after - before for before, after in pairwise(taken)} == {2 * rows} and rows == scheduler.page
+    chunks = {after - before for before, after in pairwise(taken)}
+    assert chunks <= {rows, 2 * rows} and 2 * rows in chunks and rows == scheduler.page
 
 
 def test_what_a_device_can_draw_it_draws_whatever_is_beside(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
