@@ -31,6 +31,8 @@ __all__ = ["call", "made"]
 SIZES = {"layers": 1, "heads": 2, "width": 64, "vocab": 211, "context": 16}
 CHIPS = {"rocm:gfx1151": "emulated:gfx1151", "cuda:sm_90a": "cuda:sm_90a"}
 OTHERS = {"rocm:gfx942": "emulated:gfx942", "rocm:gfx1201": "emulated:gfx1201", "cuda:sm_80": "cuda:sm_80"}
+ROUNDED = 4e-3
+"""How far off logits may be from those in float64 where keys and values are rounded to BF16."""
 TIMES = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 SMALL = """
@@ -59,7 +61,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_a_device_that_is_right_is_said_to_be(subject: Subject) -> None:
     found = subject.check(subject.artifact)
     assert found.right and found.logits == 4 and found.worst < 1e-4
-    assert found.exact is not None and found.exact < 1e-4 and found.cpu is not None and found.cpu.worst < 1e-4
+    assert found.exact is not None and found.exact < ROUNDED and found.cpu is not None and found.cpu.worst < ROUNDED
     assert f"beside float64 {subject.target} is " in subject.told(found)
     assert "is right: a prompt of 2 tokens and 2 steps" in subject.told(found)
 
@@ -68,7 +70,7 @@ def test_the_cpu_is_said_to_be_wrong_where_it_is_the_one(subject: Subject) -> No
     """Where its norms take shifts for gains, and gains for shifts."""
     found = subject.check(subject.artifact, on_cpu=with_norms_changed)
     assert found.device_right and not found.cpu_right and not found.right and not found.wrong
-    assert found.exact is not None and found.exact < 1e-4 and found.cpu is not None and found.cpu.worst > 1e-2
+    assert found.exact is not None and found.exact < ROUNDED and found.cpu is not None and found.cpu.worst > 1e-2
     said = subject.told(found)
     assert f"{subject.target} is right: a prompt of 2 tokens" in said and "logits as in float64" in said, said
     assert "the CPU is wrong: logits: " in said, said

@@ -236,7 +236,7 @@ def compared(session: Session, part: Part, wanted: Reference, found: Found) -> P
     found.logits, found.worst = found.logits + len(rows), max(found.worst, off.worst)
     found.alike &= not off.wrong
     if wanted.exact is not None:
-        beside = difference(logits, rows, max(allowed, wanted.allowed))
+        beside = difference(logits, rows, max(allowed, wanted.allowed_of_device))
         found.exact = max(found.exact or 0.0, beside.worst)
         off = beside if off.wrong else off
     if off.wrong:

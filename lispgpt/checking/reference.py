@@ -16,6 +16,8 @@ MOST_BYTES = 2 << 30
 MOST_WORK = 1 << 34
 """Numbers of weights times tokens: what a core takes some ten seconds for."""
 NARROW = ("bf16", "f16")
+TIMES_CPU = 4
+"""How many times as far off as a CPU's a device's logits may be, where that is more than is allowed anyway."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,13 @@ class Reference:
     def of_cpu(self) -> Difference | None:
         """How far off the CPU's are, where that is known."""
         return None if self.exact is None else difference(self.cpu, self.exact, self.allowed)
+
+    @property
+    def allowed_of_device(self) -> float:
+        """How far off a device's right logits may be from those in float64: not much more than the CPU's are, whose
+        states are rounded alike."""
+        off = self.of_cpu()
+        return self.allowed if off is None else min(self.allowed, max(ALLOWED_LOGITS[EXACT], TIMES_CPU * off.worst))
 
 
 def why_not(artifact: Artifact, tokens: int) -> str:
