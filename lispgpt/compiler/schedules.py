@@ -199,6 +199,7 @@ _ATTENTION: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "block-bytes": ((ATTENTION, *[NUMBER] * 2, COUNT, NUMBER), lambda a, *how: a.block_bytes(*how)),
     "shape-nanoseconds": ((ATTENTION, *[NUMBER] * 4), lambda a, *how: a.shape_nanoseconds(*how)),
     "query-words": ((ATTENTION,), lambda a: a.query_words),
+    "key-bytes": ((ATTENTION,), lambda a: a.key_bytes),
     "query-rows": ((SCORES, NUMBER), lambda a, rows: a.row_task(rows)),
     "visible": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.visible(*where)),
     "query-registers": ((ATTENTION, *[INDEX] * 2, NUMBER), lambda a, *where: a.query_registers(*where)),

@@ -68,14 +68,19 @@ class AttentionBuilder(ScoreBuilder):
         plain = all(operand.has_rows for operand in operands) and types in ({"f32"}, {"bf16"})
         return unit is not None and bool(a.query_dims) and plain and a.width % unit.columns == 0 == a.depth % 4
 
+    @property
+    def key_bytes(self) -> int:
+        """Of a key's number in memory."""
+        return b.item_bytes(self.rows.attention.keys.element)
+
     def takes_keys(self, keys: int) -> bool:
         """Whether so many of a member's are whole instructions, for which lanes have registers; of warpgroups whether
         copies bring them, too."""
         if self.is_wide:
             return self.in_lines(keys, self.shares_queries)
         unit, most = self.target.matrix, self.target.attention_keys
-        of_f32 = b.item_bytes(self.rows.attention.keys.element) == 4
-        return unit is not None and keys % lcm(unit.block, unit.columns) == 0 and not (most and of_f32 and keys > most)
+        many = most and self.key_bytes == 4 and keys > most
+        return unit is not None and keys % lcm(unit.block, unit.columns) == 0 and not many
 
     def in_pieces(self, keys: int) -> bool:
         """Whether copies bring both keys and values."""

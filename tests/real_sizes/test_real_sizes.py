@@ -97,13 +97,14 @@ def test_no_registers_spill(target: str, number: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.drawn
+@pytest.mark.parametrize("kept", ["bf16", "f32"])
 @pytest.mark.parametrize("head", [64, 80, 96, 112, 128])
-def test_no_registers_of_a_prompts_attention_spill(head: int, tmp_path: Path) -> None:
+def test_no_registers_of_a_prompts_attention_spill(head: int, kept: str, tmp_path: Path) -> None:
     """Where queries are turned before they are multiplied, and LLVM starts all loads at once."""
     widths = {"width": 64, "heads": 4, "kv-heads": 2, "head-size": head, "hidden": 64, "vocab": 128}
     wanted = {"entries": ("prefill",), "longest": 128, "precision": "fast"}
     program = Path(__file__).resolve().parents[2] / "examples" / "llama_tiny.lisp"
-    sizes_of = {"layers": 2, "context": 1024, **widths}
+    sizes_of = {"layers": 2, "context": 1024, "cache-type": kept, **widths}
     artifact, _ = compile_request(Request(program, "rocm:gfx1151", sizes_of, **wanted), Observer())  # type: ignore[arg-type]
     chip = open_chip(artifact)
     blocks = [name for name in artifact.kernels if name.startswith("attention_1x128x")]

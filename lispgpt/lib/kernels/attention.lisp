@@ -52,14 +52,17 @@
 
 (defn time-of [a [rows members keys slots kept resident lined]] (tile.shape-nanoseconds a rows keys members resident))
 
-; Whether lanes have registers for it, where the compiler makes no room.
+; Whether lanes have registers for it, where the compiler makes no room.  Keys in F32 take twice as many on their way:
+; where they are rounded, rows that no others share leave room.
 (defn bearable? [a [rows members keys slots kept resident lined]]
   (let [[queries parts] (tile.operand-parts a)
         each (quot keys members)]
     (cond (tile.makes-room? a) true
           (> (words (tile.width a)) 112) (and (= [rows keys] [64 16]) (<= (* parts (tile.query-words a)) 256))
-          true (and (or kept lined) (or (and (= parts 1) (<= (words (tile.width a)) 32)) (= each 16)
-                                        (and (> parts 1) (<= (+ (words (tile.width a)) (words each)) 72)))))))
+          (not (or kept lined)) false
+          (> parts 1) (<= (+ (words (tile.width a)) (words each)) 72)
+          (and (> (words (tile.width a)) 32) (= (tile.key-bytes a) 4)) (and (= [rows members] [64 1]) (<= each 32))
+          true true)))
 
 (defn fits? [a [rows members each lined]]
   (let [tiling (tiling-of a [rows members each lined])]
