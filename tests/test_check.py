@@ -177,6 +177,9 @@ def test_the_command_line(tmp_path: Path, call: Call) -> None:
     assert_one_error(call("check", program, "--source", program, *said, chip), 2, "--source is for artifacts")
     assert_one_error(call("check", artifact, *said, "emulated:gfx942"), 2, "was compiled for rocm:gfx1151")
     assert_one_error(call("check", program, *said, "cpu"), 1, "devices are compared with")
+    early = call("check", program, "--prompt-tokens", "3,1", "--target", chip)
+    assert_one_error(early, 1, "this model needs weights: give --checkpoint")
+    assert "on the CPU" not in early.err  # nothing was compiled first
 
 
 def test_choices_of_subgroups_of_64_lanes_are_compared_with_the_same(tmp_path: Path, call: Call) -> None:

@@ -34,6 +34,7 @@ from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import Given, find_given
 from lispgpt.compiler.present import compiled_target, running_target
 from lispgpt.compiler.request import Request, prompt_size
+from lispgpt.execution.model import NEEDS_WEIGHTS
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.decoding import DRAWN
 from lispgpt.runtime.devices import missing
@@ -84,6 +85,8 @@ def check_(ctx: click.Context, program: Path, **options: Any) -> int:
         raise UserError(lacking)
     with tempfile.TemporaryDirectory() as folder:
         made = _request(ctx, given, options, Path(folder))
+        if given.checkpoint is None and declared(made).weights:
+            raise UserError(NEEDS_WEIGHTS)
         prompt = _prompt(options, made, given.weights)
         request = replace(made, longest=prompt_size(len(prompt)))
         cache = Cache(cache_folder(ctx.obj["environment"]))

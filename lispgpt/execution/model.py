@@ -58,6 +58,11 @@ def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
+NEEDS_WEIGHTS = (
+    "this model needs weights: give --checkpoint FILE, in Python checkpoint= (lispgpt checkpoint make makes one)"
+)
+
+
 class Model:
     """A program or artifact with its weights, on a device; made by `load`.
 
@@ -265,6 +270,8 @@ class Model:
         return any(entry.sizes == sizes for entry in self.session.entries(name))
 
     def _add(self, request: Request | None) -> None:
+        if self._declared is not None and self._declared.weights and self._checkpoint is None and self._given is None:
+            raise UserError(NEEDS_WEIGHTS)  # before anything is compiled
         artifact = self._artifact if request is None else artifact_of(request, self._observer, self._cache)
         assert artifact is not None
         self._load(artifact)
@@ -286,10 +293,7 @@ class Model:
         """The checkpoint with the weights that are given, and those that neither has as they begin."""
         found, given = self._checkpoint, self._given
         if found is None and given is None:
-            raise UserError(
-                "this model needs weights: give --checkpoint FILE, in Python checkpoint= (lispgpt checkpoint make "
-                "makes one)"
-            )
+            raise UserError(NEEDS_WEIGHTS)
         if given is not None:
             check_known(given, artifact.weights)
             given.check_finite()

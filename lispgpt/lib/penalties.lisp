@@ -103,6 +103,7 @@
 ; of its logarithm of probability
 (defn token-report [logits next best vocab]
   (let [batch (dim logits 0)
-        [tops sums] (sums-of-chunks logits vocab)]
-    (launch report-tokens [batch] [(threads-for (dim tops 1))]
-      logits tops sums next best (output (tensor-type [batch (+ report-words 1)] i32)) vocab (threads-for (dim tops 1)))))
+        [tops sums] (sums-of-chunks logits vocab)
+        threads (threads-for (dim tops 1))]
+    (launch report-tokens [batch] [threads]
+      logits tops sums next best (output (tensor-type [batch (+ report-words 1)] i32)) vocab threads)))
