@@ -18,18 +18,18 @@ BATCH = 16
 
 
 @dataclass(frozen=True)
-class Piece:
+class ResultRun:
     """Neighbouring sums of one row, and where in their block's tile they stand."""
 
     row: Index
     output: Index
     value: ir.Value
 
-    def lane(self, number: int) -> Piece:
-        return Piece(self.row, b.add(self.output, number), b.lane_of(self.value, number))
+    def lane(self, number: int) -> ResultRun:
+        return ResultRun(self.row, b.add(self.output, number), b.lane_of(self.value, number))
 
 
-Placed = tuple[Piece, list[Index]]
+Placed = tuple[ResultRun, list[Index]]
 """A piece at its place in the product, and where that is in the results."""
 
 
@@ -69,7 +69,7 @@ class OtherPart(Protocol):
     def tensor(self) -> ir.Value:
         """What the result is made of: a tensor of the product's shape, computed from the product."""
 
-    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], span: Span | None) -> None:
+    def put(self, pieces: Sequence[ResultRun], values: Sequence[ir.Value], span: Span | None) -> None:
         """Take the tensor's elements where the pieces are, in the product.  span: of the tile's columns, in which all
         of the subgroup's are; None: they may be anywhere."""
 
@@ -131,15 +131,15 @@ class Epilogue:
         for number, other in enumerate(self.others, len(self.results)):
             other.put([piece for piece, _ in pieces], [values[number] for values in finished], span)
 
-    def placed(self, pieces: Sequence[Piece]) -> list[Placed]:
+    def placed(self, pieces: Sequence[ResultRun]) -> list[Placed]:
         """Pieces of the tile at their places, in such as lie together there."""
         width = b.width_of(pieces[0].value) if pieces else 1
         if self.product.along_columns % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
-        found = [Piece(self.row(x.row), b.add(self.first[1], x.output), x.value) for x in pieces]
+        found = [ResultRun(self.row(x.row), b.add(self.first[1], x.output), x.value) for x in pieces]
         return [(piece, self._where(piece)) for piece in found]
 
-    def asked(self, pieces: Sequence[Piece]) -> list[Placed]:
+    def asked(self, pieces: Sequence[ResultRun]) -> list[Placed]:
         """The same, for which reads of what results are made of beside sums are under way."""
         found = self.placed(pieces)
         for piece, where in found:
@@ -171,7 +171,7 @@ class Epilogue:
             self.insides[row] = b.at_most(row, self.product.rows - 1)
         return self.insides[row]
 
-    def _where(self, piece: Piece) -> list[Index]:
+    def _where(self, piece: ResultRun) -> list[Index]:
         """Where in the results a piece is, or if it is past their end, somewhere where there are operands."""
         width, (_, columns) = b.width_of(piece.value), self._extents()
         row = self._inside(piece.row) if self._ragged(0) else piece.row
@@ -185,7 +185,7 @@ class Epilogue:
                 for tensor in self._tensors():
                     self.reader.prepare(tensor, [self._inside(self.row(row)) if self._ragged(0) else self.row(row)])
 
-    def _finished(self, piece: Piece, where: list[Index]) -> list[ir.Value]:
+    def _finished(self, piece: ResultRun, where: list[Index]) -> list[ir.Value]:
         """The results of a piece."""
         self.reader.bind(self.product.result, lambda index, width: piece.value)
         return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor in self._tensors()]
@@ -193,13 +193,13 @@ class Epilogue:
     def _tensors(self) -> list[ir.Value]:
         return [*(tensor for tensor, _ in self.results), *(other.tensor for other in self.others)]
 
-    def _store(self, piece: Piece, values: Sequence[ir.Value]) -> None:
+    def _store(self, piece: ResultRun, values: Sequence[ir.Value]) -> None:
         if not self.results:
             return
         place = partial(self.product.place, self.batch, piece.row, piece.output)
         store_results(values, self.results, place, self.live(piece))
 
-    def live(self, piece: Piece) -> ir.Value | None:
+    def live(self, piece: ResultRun) -> ir.Value | None:
         """Whether a piece that is placed is in the product; None: it is."""
         inside = [b.less((piece.row, piece.output)[i], self._extents()[i]) for i in (0, 1) if self._ragged(i)]
         return b.both(*inside)

@@ -159,7 +159,7 @@ class WidenedOperand:
 
 
 @dataclass(frozen=True)
-class Place:
+class StagePlace:
     """A stage's number, and the parity of the phase that its reader waits for."""
 
     slot: Index
@@ -207,16 +207,16 @@ class Ring:
     def right_at(self, slot: Index) -> Index:
         return b.add(self.left_at(slot), self.left.nbytes)
 
-    def after(self, place: Place) -> Place:
+    def after(self, place: StagePlace) -> StagePlace:
         following = b.add(place.slot, 1)
         wraps = b.equal(following, self.stages)
         slot = b.select(wraps, b.as_value(0), b.as_value(following))
-        return Place(slot, b.select(wraps, b.as_value(b.xor(place.phase, 1)), b.as_value(place.phase)))
+        return StagePlace(slot, b.select(wraps, b.as_value(b.xor(place.phase, 1)), b.as_value(place.phase)))
 
-    def wait_full(self, place: Place) -> None:
+    def wait_full(self, place: StagePlace) -> None:
         self.copies.wait(self.full(place.slot), place.phase)
 
-    def wait_empty(self, place: Place) -> None:
+    def wait_empty(self, place: StagePlace) -> None:
         """For the writer, whose phase is the other one."""
         self.copies.wait(self.empty(place.slot), b.xor(place.phase, 1))
 

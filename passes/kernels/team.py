@@ -24,7 +24,7 @@ SHUFFLED = ("f32", "i32")
 """Types whose values lanes can exchange on every GPU."""
 
 
-class Rows(Protocol):
+class RowReader(Protocol):
     """A Reader: the target, and scopes for loops' bodies."""
 
     target: Target
@@ -49,7 +49,7 @@ class Alone:
         """Whether the rows at these indices are one row for all that reduce."""
         return True
 
-    def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
+    def over_row(self, rows: RowReader, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
         """Combine a row's elements, starting with `start`, which changes nothing."""
         row.prepare()
         total: ir.Value | None = None
@@ -79,7 +79,7 @@ class Neighbours:
         """Whether the rows at these indices are one row for all that reduce."""
         return True
 
-    def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
+    def over_row(self, rows: RowReader, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
         """Combine a row's elements, starting with `start`, which changes nothing."""
         row.prepare()
         each = next(n for n in range(-(-extent // self.lanes), extent + 1) if extent % n == 0)
@@ -157,7 +157,7 @@ class Team:
         live = b.less(start, extent)
         return Chunk(b.or_zero(live, start), live)
 
-    def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
+    def over_row(self, rows: RowReader, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
         """Combine a row's elements, starting with `start`, which changes nothing; every thread gets the result."""
         width = b.largest_width(extent, self.item_bytes, rows.target.vector_bytes)
         if self.chunk_count(extent, width) <= UNROLLED_CHUNKS:

@@ -8,7 +8,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.left_registers import LeftRegisters
-from lispgpt.passes.kernels.ring import Place, Ring
+from lispgpt.passes.kernels.ring import Ring, StagePlace
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 from lispgpt.passes.targets.warpgroup_tiles import products_of
@@ -46,8 +46,8 @@ class TileSums:
     steps: int
 
     def walk(
-        self, place: Place, registers: LeftRegisters | None, steps: Index | None = None
-    ) -> tuple[Place, list[ir.Value]]:
+        self, place: StagePlace, registers: LeftRegisters | None, steps: Index | None = None
+    ) -> tuple[StagePlace, list[ir.Value]]:
         """Where the ring is after a tile, and its sums.  registers: of the left operand; None: it stays in memory, and
         `steps` may be others for each tile."""
         count = self.columns * self.unit.rows // self.unit.threads
@@ -56,13 +56,13 @@ class TileSums:
             return self._walk_shared(place, nothing, self.steps if steps is None else steps)
         return self._walk_registers(place, nothing, registers)
 
-    def _walk_shared(self, place: Place, sums: list[ir.Value], steps: Index) -> tuple[Place, list[ir.Value]]:
+    def _walk_shared(self, place: StagePlace, sums: list[ir.Value], steps: Index) -> tuple[StagePlace, list[ir.Value]]:
         """With both operands taken from shared memory."""
 
         def step(
             number: ir.Value, slot: ir.Value, phase: ir.Value, before: ir.Value, *sums: ir.Value
         ) -> list[ir.Value]:
-            here = Place(slot, phase)
+            here = StagePlace(slot, phase)
             self.ring.wait_full(here)
             totals = self._multiply(slot, None, list(sums), number)
             self.unit.wait(1)
@@ -72,11 +72,11 @@ class TileSums:
         slot, phase, last, *sums = b.loop(0, steps, 1, [*place.values(), place.values()[0], *sums], step)
         sums = self.unit.done(sums)
         self.ring.release(last, self.member.number)
-        return Place(slot, phase), sums
+        return StagePlace(slot, phase), sums
 
     def _walk_registers(
-        self, place: Place, sums: list[ir.Value], registers: LeftRegisters
-    ) -> tuple[Place, list[ir.Value]]:
+        self, place: StagePlace, sums: list[ir.Value], registers: LeftRegisters
+    ) -> tuple[StagePlace, list[ir.Value]]:
         """With the left operand from registers.  Two steps at a time, because those of one step are made while the
         other's are in use."""
         self.ring.wait_full(place)
@@ -85,7 +85,7 @@ class TileSums:
 
         def step(number: Index, state: list[ir.Value]) -> list[ir.Value]:
             """Multiply what is in registers and in a stage; meanwhile prepare the next step's."""
-            here = Place(*state[:2])
+            here = StagePlace(*state[:2])
             totals = self._multiply(here.slot, state[3 : 3 + count], state[3 + count :], number)
             self.unit.wait(1)
             b.if_then(b.less(0, number), lambda: self.ring.release(state[2], self.member.number))
@@ -102,7 +102,7 @@ class TileSums:
         state = b.loop(0, (self.steps - 1) // 2, 1, state, two_steps)
         if (self.steps - 1) % 2:
             state = step(self.steps - 2, state)
-        last = Place(*state[:2])
+        last = StagePlace(*state[:2])
         sums = self._multiply(last.slot, state[3 : 3 + count], state[3 + count :], self.steps - 1)
         sums = self.unit.done(sums)
         if self.steps > 1:

@@ -41,7 +41,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.kernel_buffers import byte_array, byte_size, memref_of, rewrite_kernel
-from lispgpt.passes.memory.places import Place, Places, slice_offset
+from lispgpt.passes.memory.places import BufferPlace, Places, slice_offset
 from lispgpt.passes.states import OUTLINED, UNPLACED
 
 
@@ -70,7 +70,7 @@ class _Entry:
     def __init__(self, entry: ir.Operation, module: ir.Module) -> None:
         self.entry, self.module = entry, module
         self.ops = operations(entry.regions[0].blocks[0])
-        self.destinations: dict[ir.Value, Place] = {}
+        self.destinations: dict[ir.Value, BufferPlace] = {}
         self.places = Places(module, self.ops, self.destinations)
         self.assembled: dict[ir.Value, ir.Value] = {}
         self.parts: dict[ir.Value, tuple[ir.Value, int]] = {}
@@ -87,8 +87,8 @@ class _Entry:
         types = [a.type for a in old] + [v.type for _, v in extra]
         new = [block.add_argument(byte_array(byte_size(t)), ir.Location.unknown()) for t in types]
         for argument, buffer in zip(old, new, strict=False):
-            places.put(argument, Place(buffer, 0), 0)
-        self.destinations |= {v: Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
+            places.put(argument, BufferPlace(buffer, 0), 0)
+        self.destinations |= {v: BufferPlace(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
         names += [n for n, _ in extra]
         self._find_assembled(ops)
         wholes = ((whole, place) for whole, place in self.destinations.items() if whole in self.assembled)
@@ -100,7 +100,7 @@ class _Entry:
                 with op.location:
                     self._rewrite_op(op, tied)
             places.now = len(ops) - 1
-            wanted = [Place(new[names.index(name)], 0) for name in results]
+            wanted = [BufferPlace(new[names.index(name)], 0) for name in results]
             places.finish(list(zip(terminator.operands, wanted, strict=True)), set(new[: len(old)]))
             create_op("func.return")
         for op in reversed(ops):
@@ -156,7 +156,7 @@ class _Entry:
             self._rewrite_call(op, tied)
         elif op.name == "tensor.insert_slice":
             if op.results[0] in self.assembled and self.assembled[op.results[0]] == op.results[0]:
-                self.places.put(op.operands[1], Place(self._memory_of(op.results[0]), 0), 0)
+                self.places.put(op.operands[1], BufferPlace(self._memory_of(op.results[0]), 0), 0)
             self.places.insert(op)
         elif op.name not in (*VIEWS, "arith.constant", "tensor.empty"):
             raise InternalError(f"destination-passing: {op.name} stands outside every kernel")
@@ -180,13 +180,13 @@ class _Entry:
             arguments.append(places.view(place, result.type))
         b.call(callee, arguments)
 
-    def _place_for(self, result: ir.Value) -> Place:
+    def _place_for(self, result: ir.Value) -> BufferPlace:
         """Where a kernel is to make a result."""
         if result in self.destinations:
             return self.destinations[result]
         if result in self.parts:
             assembled, offset = self.parts[result]
-            return Place(self._memory_of(assembled), offset)
+            return BufferPlace(self._memory_of(assembled), offset)
         if result in self.sliced:
-            return Place(self._memory_of(result), 0)
-        return Place(b.allocated(memref_of(result.type)), 0)
+            return BufferPlace(self._memory_of(result), 0)
+        return BufferPlace(b.allocated(memref_of(result.type)), 0)

@@ -17,13 +17,13 @@ from lispgpt.passes.recognise.placements import first_element
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferPlace:
     """Bytes of an entry's argument or of an allocation; `offset` is only for arguments."""
 
     buffer: ir.Value
     offset: int
 
-    def overlaps(self, nbytes: int, other: Place, other_nbytes: int) -> bool:
+    def overlaps(self, nbytes: int, other: BufferPlace, other_nbytes: int) -> bool:
         """Whether so many bytes from here on and from there on have some in common."""
         apart = self.offset + nbytes <= other.offset or other.offset + other_nbytes <= self.offset
         return self.buffer == other.buffer and not apart
@@ -34,7 +34,7 @@ class _Update:
     """A part of a state that is still to be copied in.  new: the whole state afterwards."""
 
     source: ir.Value
-    place: Place
+    place: BufferPlace
     new: ir.Value
 
 
@@ -50,15 +50,15 @@ class Places:
         self.module, self.results = module, results
         self.now = 0
         self.positions = {op: position for position, op in enumerate(ops)}
-        self.places: dict[ir.Value, Place] = {}
+        self.places: dict[ir.Value, BufferPlace] = {}
         self.versions: dict[ir.Value, int] = {}
         self.changes: dict[ir.Value, int] = {}
         self.waiting: list[_Update] = []
 
-    def __getitem__(self, value: ir.Value) -> Place:
+    def __getitem__(self, value: ir.Value) -> BufferPlace:
         return self.places[value]
 
-    def put(self, value: ir.Value, place: Place, version: int) -> None:
+    def put(self, value: ir.Value, place: BufferPlace, version: int) -> None:
         """Say where a value is, and so its views, which ops further on may take."""
         self.places[value], self.versions[value] = place, version
         self.changes[place.buffer] = max(version, self.changes.get(place.buffer, 0))
@@ -66,9 +66,9 @@ class Places:
             op = use.owner.operation
             if op.name in VIEWS:
                 moved = slice_offset(op, value.type) if op.name == "tensor.extract_slice" else 0
-                self.put(op.results[0], Place(place.buffer, place.offset + moved), version)
+                self.put(op.results[0], BufferPlace(place.buffer, place.offset + moved), version)
 
-    def change(self, value: ir.Value, place: Place) -> None:
+    def change(self, value: ir.Value, place: BufferPlace) -> None:
         """Say that a value is what its buffer holds after one more change."""
         self.put(value, place, self.changes[place.buffer] + 1)
 
@@ -76,12 +76,12 @@ class Places:
         """A tensor.insert_slice: its result is where the whole was, once the part is there."""
         source, whole = op.operands
         target = self.places[whole]
-        place = Place(target.buffer, target.offset + slice_offset(op, whole.type))
+        place = BufferPlace(target.buffer, target.offset + slice_offset(op, whole.type))
         self.change(op.results[0], target)
         if self.places[source] != place:
             self.waiting.append(_Update(source, place, op.results[0]))
 
-    def finish(self, pairs: list[tuple[ir.Value, Place]], held: Collection[ir.Value]) -> None:
+    def finish(self, pairs: list[tuple[ir.Value, BufferPlace]], held: Collection[ir.Value]) -> None:
         """Bring what the entry returns to where it is wanted: results before states, of which they may be old parts."""
         for value, place in pairs:
             if place.buffer not in held:
@@ -106,7 +106,7 @@ class Places:
         ]
         self._update(wanted[-1] + 1 if wanted else 0)
 
-    def before_changing(self, value: ir.Value) -> Place:
+    def before_changing(self, value: ir.Value) -> BufferPlace:
         """Copy away what others are still to read, the value too, where a kernel is about to change it in place; the
         place."""
         buffer = self.places[value].buffer
@@ -123,7 +123,7 @@ class Places:
             self._copy(update.source, update.place)
             del self.waiting[0]
 
-    def _save(self, place: Place, nbytes: int, version: int, changing: ir.Value | None = None) -> None:
+    def _save(self, place: BufferPlace, nbytes: int, version: int, changing: ir.Value | None = None) -> None:
         """Copy away what is still to be read of older values that meet these bytes.
 
         changing: what the call at hand changes in place, which that call itself reads there.
@@ -149,20 +149,20 @@ class Places:
                 return True
         return False
 
-    def _elsewhere(self, value: ir.Value) -> Place:
+    def _elsewhere(self, value: ir.Value) -> BufferPlace:
         """A copy of a value in memory of its own."""
-        place = Place(b.allocated(memref_of(value.type)), 0)
+        place = BufferPlace(b.allocated(memref_of(value.type)), 0)
         self._copy(value, place)
         return place
 
-    def _copy(self, value: ir.Value, place: Place) -> None:
+    def _copy(self, value: ir.Value, place: BufferPlace) -> None:
         """Call a kernel that copies a value to a place, unless it is there."""
         if self.places[value] == place:
             return
         views = [self.view(self.places[value], value.type), self.view(place, value.type)]
         b.call(copy_kernel(self.module, value.type), views)
 
-    def view(self, place: Place, type_: ir.Type) -> ir.Value:
+    def view(self, place: BufferPlace, type_: ir.Type) -> ir.Value:
         if defining_op(place.buffer) is not None and place.buffer.type == memref_of(type_):
             return place.buffer
         return b.emit("memref.view", [place.buffer, b.as_value(place.offset)], [memref_of(type_)])

@@ -18,7 +18,7 @@ class Row:
     step: int
 
 
-class Rows:
+class LoopRows:
     """What a loop does with what it carries and what is given to it, row by row."""
 
     def __init__(self, op: ir.Operation, rounds: range) -> None:

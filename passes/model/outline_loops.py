@@ -37,7 +37,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
-from lispgpt.passes.model.loop_rows import Row, Rows, byte_count, in_shape, row_type
+from lispgpt.passes.model.loop_rows import LoopRows, Row, byte_count, in_shape, row_type
 from lispgpt.passes.model.pointwise_loops import is_pointwise, rounds_of
 from lispgpt.passes.recognise.cache_writes import is_cache_write, is_scatter
 from lispgpt.passes.states import UNPLACED
@@ -78,7 +78,7 @@ class _Loop:
         self.counter, *self.carried = self.block.arguments
         self.starts = list(op.operands)[3:]
         *self.ops, self.end = operations(self.block)
-        self.rows = Rows(op, rounds)
+        self.rows = LoopRows(op, rounds)
         self.given: list[ir.Value] = []
         self.moves: dict[str, Move] = {}
         self.values: dict[ir.Value, ir.Value] = {}

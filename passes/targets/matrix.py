@@ -14,7 +14,7 @@ from lispgpt.ir.mlir import ir, numbers
 
 
 @dataclass(frozen=True)
-class Piece:
+class LaneRun:
     """Neighbouring results of one lane: how far from the lane's first row, and which of the accumulator's elements."""
 
     row: int
@@ -80,7 +80,7 @@ class MatrixUnit:
         """((divisor, modulus, factor) for the first row of a lane's results, the same for the first column)."""
         raise NotImplementedError
 
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[LaneRun, ...]:
         """A lane's results, in runs of neighbouring columns."""
         raise NotImplementedError
 
@@ -110,8 +110,8 @@ class MmaSync(MatrixUnit):
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         return (4, 8, 1), (1, 4, 2)
 
-    def pieces(self) -> tuple[Piece, ...]:
-        return (Piece(0, (0, 1)), Piece(8, (2, 3)))
+    def pieces(self) -> tuple[LaneRun, ...]:
+        return (LaneRun(0, (0, 1)), LaneRun(8, (2, 3)))
 
 
 class Wmma(MatrixUnit):
@@ -124,8 +124,8 @@ class Wmma(MatrixUnit):
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         return ((16, 2, 1) if self.groups == 1 else (16, 2, 8)), (1, 16, 1)
 
-    def pieces(self) -> tuple[Piece, ...]:
-        return tuple(Piece(2 * i if self.groups == 1 else i, (i,)) for i in range(8))
+    def pieces(self) -> tuple[LaneRun, ...]:
+        return tuple(LaneRun(2 * i if self.groups == 1 else i, (i,)) for i in range(8))
 
 
 class Mfma(MatrixUnit):
@@ -142,8 +142,8 @@ class Mfma(MatrixUnit):
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         return (16, 4, 4), (1, 16, 1)
 
-    def pieces(self) -> tuple[Piece, ...]:
-        return tuple(Piece(i, (i,)) for i in range(4))
+    def pieces(self) -> tuple[LaneRun, ...]:
+        return tuple(LaneRun(i, (i,)) for i in range(4))
 
 
 MMA_SYNC = MmaSync(16, 8, 8, 4, (0, 8), (2, 2), row_major_lanes=True, padding=0, result_as_left=True)

@@ -9,9 +9,9 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.ring import Place
-from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
-from lispgpt.passes.schedule.warpgroups.split_k import Piece, TileShares
+from lispgpt.passes.kernels.ring import StagePlace
+from lispgpt.passes.schedule.warpgroups.bulk_stores import TilePlace
+from lispgpt.passes.schedule.warpgroups.split_k import TileShare, TileShares
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import Tiling
 
@@ -70,7 +70,7 @@ class BlockTiles:
     shares: TileShares | None
 
     @property
-    def first(self) -> Piece:
+    def first(self) -> TileShare:
         """What the block begins with."""
         return self._piece(self.cluster if self.shares is None else 0)
 
@@ -78,29 +78,29 @@ class BlockTiles:
         """Whether a number that `each` gives is that of `first`."""
         return b.equal(number, 0 if self.shares is not None else self.cluster)
 
-    def each(self, place: Place, body: Callable[[Index, Piece, Place], Place]) -> None:
+    def each(self, place: StagePlace, body: Callable[[Index, TileShare, StagePlace], StagePlace]) -> None:
         """body(number, what it is of k, where the ring is) for each of this block's tiles or parts of such."""
         if self.grid.one_wave:
             body(self.cluster, self._piece(self.cluster), place)
             return
 
         def one(number: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
-            return body(number, self._piece(number), Place(slot, phase)).values()
+            return body(number, self._piece(number), StagePlace(slot, phase)).values()
 
         if self.shares is not None:
             b.loop(0, self.shares.count(), 1, place.values(), one)
         else:
             b.loop(self.cluster, self.grid.tiles, self.grid.clusters, place.values(), one)
 
-    def place_of(self, piece: Piece) -> Tile:
+    def place_of(self, piece: TileShare) -> TilePlace:
         tile = self._tile(piece.tile)
         return tile if self.shares is None else replace(tile, k=b.mul(piece.first, self.grid.step))
 
-    def _piece(self, number: Index) -> Piece:
+    def _piece(self, number: Index) -> TileShare:
         """A block's number-th where tiles are shared out, else all of the number-th tile."""
-        return Piece(number, 0, self.grid.steps, 0, None) if self.shares is None else self.shares.piece(number)
+        return TileShare(number, 0, self.grid.steps, 0, None) if self.shares is None else self.shares.piece(number)
 
-    def _tile(self, number: Index) -> Tile:
+    def _tile(self, number: Index) -> TilePlace:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
         grid, t, product = self.grid, self.grid.tiling, self.grid.product
         batch, number = product.of_batch(number, grid.row_tiles * grid.column_tiles)
@@ -114,4 +114,4 @@ class BlockTiles:
             row = b.add(first, b.emit("arith.remui", [place, height], [ir.IndexType.get()]))
         row = b.add(b.mul(row, t.pair), self.rank) if t.pair > 1 else row
         k = b.mul(self.rank, grid.steps * grid.step) if t.splits > 1 else 0
-        return Tile(batch, b.mul(row, t.rows), b.mul(column, t.outputs), k)
+        return TilePlace(batch, b.mul(row, t.rows), b.mul(column, t.outputs), k)

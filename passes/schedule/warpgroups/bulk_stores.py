@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
+from lispgpt.passes.kernels.epilogue import Epilogue, ResultRun, Span
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.warpgroup_sums import Member
 from lispgpt.passes.schedule.warpgroups.bulk_results import BulkResult, staged_bytes
@@ -24,7 +24,7 @@ FEWEST_COLUMNS = 32
 
 
 @dataclass(frozen=True)
-class Tile:
+class TilePlace:
     """Where a block's tile starts in which batch, and its part of k."""
 
     batch: Index
@@ -59,7 +59,7 @@ class BulkStores:
         widest = max((result.width for result in self.results if result.map is not None), default=COLUMNS)
         return self.tiling.columns // widest * widest
 
-    def store(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> int:
+    def store(self, epilogue: Epilogue, tile: TilePlace, pieces: Sequence[ResultRun]) -> int:
         """Finish and store as many pieces as are stored so, and have others take them; their number."""
         unit, stores = self.target.warpgroup, self._stores()
         assert unit is not None

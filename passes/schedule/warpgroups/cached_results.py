@@ -16,7 +16,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import place_of_row, read_row
-from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
+from lispgpt.passes.kernels.epilogue import Epilogue, ResultRun, Span
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.model.product_rows import CACHED_ONLY
 from lispgpt.passes.model.row_columns import RowColumns, row_columns
@@ -92,7 +92,7 @@ class CachedRows:
         others = [stride for stride in self.strides if stride > 1]
         return gcd(columns.first, columns.extents[-1], *columns.strides[:-1], *others)
 
-    def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> CachedTile:
+    def start(self, epilogue: Epilogue, pieces: Sequence[ResultRun]) -> CachedTile:
         """Find where the rows of a tile go that a thread has pieces of."""
         reader, product = Reader(self.target), epilogue.product
         ragged = product.rows % epilogue.tile[0] != 0
@@ -158,7 +158,7 @@ class CachedTile:
         """The tensor of the product's shape of which elements are wanted."""
         return self.result.columns.tensor
 
-    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], span: Span | None) -> None:
+    def put(self, pieces: Sequence[ResultRun], values: Sequence[ir.Value], span: Span | None) -> None:
         """Store what goes to the cache.  pieces: in the product, where `tensor` has these values."""
         if span is None:
             self._put(pieces, values)
@@ -168,14 +168,14 @@ class CachedTile:
         b.if_live(overlaps, lambda: self._put(*self._joined(pieces, values)))
 
     def _joined(
-        self, pieces: Sequence[Piece], values: Sequence[ir.Value]
-    ) -> tuple[Sequence[Piece], Sequence[ir.Value]]:
+        self, pieces: Sequence[ResultRun], values: Sequence[ir.Value]
+    ) -> tuple[Sequence[ResultRun], Sequence[ir.Value]]:
         """By fours, where these are neighbours in the cache."""
         if self.result.neighbours % 4 or b.width_of(values[0]) != 2:
             return pieces, values
         return joined_pairs(pieces, values, b.thread_id(), self.result.target.subgroup)
 
-    def _put(self, pieces: Sequence[Piece], values: Sequence[ir.Value]) -> None:
+    def _put(self, pieces: Sequence[ResultRun], values: Sequence[ir.Value]) -> None:
         result, flat = self.result, self.result.flat()
         reader = Reader(result.target)
         for piece, value in zip(pieces, values, strict=True):

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.epilogue import Piece
+from lispgpt.passes.kernels.epilogue import ResultRun
 
 
 def joined_pairs(
-    pieces: Sequence[Piece], values: Sequence[ir.Value], lane: Index, subgroup: int
-) -> tuple[list[Piece], list[ir.Value]]:
+    pieces: Sequence[ResultRun], values: Sequence[ir.Value], lane: Index, subgroup: int
+) -> tuple[list[ResultRun], list[ir.Value]]:
     """The same by fours where there are two blocks.  pieces: two neighbours by eight columns, and of those by row and
     row + 8; values: what is to be exchanged of each.  By all lanes of a subgroup."""
     odd = b.equal(b.mod(lane, 2), 1)
@@ -26,7 +26,7 @@ def joined_pairs(
             first, second = pieces[start + half], pieces[start + 2 + half]
             value = _joined(values[start + half], values[start + 2 + half], odd, subgroup)
             column = b.select(odd, b.as_value(b.sub(second.output, 2)), b.as_value(first.output))
-            found.append((Piece(first.row, column, first.value), value))
+            found.append((ResultRun(first.row, column, first.value), value))
     found += list(zip(pieces, values, strict=True))[len(pieces) // 4 * 4 :]
     return [piece for piece, _ in found], [value for _, value in found]
 

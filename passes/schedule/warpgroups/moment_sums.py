@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
+from lispgpt.passes.kernels.epilogue import Epilogue, ResultRun, Span
 from lispgpt.passes.kernels.team import subgroup_reduce, tree
 from lispgpt.passes.model.row_moments import Moments
 from lispgpt.passes.targets import Gpu
@@ -28,7 +28,7 @@ class RowMoments:
         """None: what moments are of is a result, too."""
         return ()
 
-    def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> MomentSums:
+    def start(self, epilogue: Epilogue, pieces: Sequence[ResultRun]) -> MomentSums:
         """What takes a thread's pieces of one tile."""
         split, group = self.tiling.splits > 1, self.moments.group
         lanes, count = (group // SUMS_AT_ONCE, 1) if split else (4, group // 8)
@@ -47,23 +47,23 @@ class MomentSums:
     epilogue: Epilogue
     lanes: int
     count: int
-    held: dict[Index, list[Piece]] = field(default_factory=dict)
+    held: dict[Index, list[ResultRun]] = field(default_factory=dict)
 
     @property
     def tensor(self) -> ir.Value:
         """What they are of."""
         return self.moments.source
 
-    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], span: Span | None) -> None:
+    def put(self, pieces: Sequence[ResultRun], values: Sequence[ir.Value], span: Span | None) -> None:
         """Take pieces, and store the moments of groups that are whole."""
         for piece, value in zip(pieces, values, strict=True):
             held = self.held.setdefault(piece.row, [])
-            held.append(Piece(piece.row, piece.output, value))
+            held.append(ResultRun(piece.row, piece.output, value))
             if len(held) == self.count:
                 self._store(held[0], [each.value for each in held])
                 held.clear()
 
-    def _store(self, first: Piece, values: Sequence[ir.Value]) -> None:
+    def _store(self, first: ResultRun, values: Sequence[ir.Value]) -> None:
         """A group's moments, which one of its lanes stores."""
         group, found = self.moments.group, []
         if self.moments.sums is not None:

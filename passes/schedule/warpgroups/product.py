@@ -11,7 +11,7 @@ from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.ring import Place, Ring, WidenedOperand
+from lispgpt.passes.kernels.ring import Ring, StagePlace, WidenedOperand
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums, own_warpgroup
 from lispgpt.passes.model.row_moments import find_moments
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles, TileGrid
@@ -28,7 +28,7 @@ from lispgpt.passes.schedule.warpgroups.cached_results import cached_results
 from lispgpt.passes.schedule.warpgroups.moment_sums import RowMoments
 from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.results import Begun, OtherResult, TileResults, sums_stride
-from lispgpt.passes.schedule.warpgroups.split_k import Piece, TileShares
+from lispgpt.passes.schedule.warpgroups.split_k import TileShare, TileShares
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
 from lispgpt.passes.schedule.warpgroups.tile_stores import ROWS
 from lispgpt.passes.schedule.warpgroups.widened_copies import WidenedCopies, buffer_of
@@ -181,7 +181,7 @@ class WarpgroupProduct:
             registers = LeftRegisters(unit, self.copies, left, member.row, pair)
         self.target.dependency_wait()
 
-        def tile(_: Index, piece: Piece, place: Place) -> Place:
+        def tile(_: Index, piece: TileShare, place: StagePlace) -> StagePlace:
             tile = self.tiles.place_of(piece)
             begun = results.begin(tile)
             place, found = sums.walk(place, registers, piece.steps)
@@ -193,11 +193,11 @@ class WarpgroupProduct:
                 self._share(self.tiles.shares, piece, found, results, begun)
             return place
 
-        self.tiles.each(Place(0, 0), tile)
+        self.tiles.each(StagePlace(0, 0), tile)
         results.end()
 
     def _share(
-        self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults, begun: Begun
+        self, shares: TileShares, piece: TileShare, sums: list[ir.Value], results: TileResults, begun: Begun
     ) -> None:
         """Hand a piece's sums on, or make its tile's results of them and of what others hand on."""
         thread, threads = b.sub(self.thread, self.unit.threads), self.warpgroups * self.unit.threads

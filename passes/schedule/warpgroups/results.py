@@ -11,12 +11,12 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.epilogue import BATCH, Epilogue, OtherPart, Piece, Placed, Span, places, valued
+from lispgpt.passes.kernels.epilogue import BATCH, Epilogue, OtherPart, Placed, ResultRun, Span, places, valued
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Neighbours, tree
 from lispgpt.passes.kernels.warpgroup_sums import Member
-from lispgpt.passes.schedule.warpgroups.bulk_stores import BulkStores, Tile, span_of
+from lispgpt.passes.schedule.warpgroups.bulk_stores import BulkStores, TilePlace, span_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import SUMS_AT_ONCE, Tiling
 
@@ -36,7 +36,7 @@ class OtherResult(Protocol):
     def own_columns(self) -> Sequence[tuple[int, int]]:
         """Runs of the product's columns, (first, end), that are wanted here alone and not in the product's shape."""
 
-    def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> OtherPart:
+    def start(self, epilogue: Epilogue, pieces: Sequence[ResultRun]) -> OtherPart:
         """What takes a thread's pieces of one tile, ahead of their sums."""
 
 
@@ -46,7 +46,7 @@ class Begun:
     finished with is under way; else empty."""
 
     epilogue: Epilogue
-    places: Sequence[Piece]
+    places: Sequence[ResultRun]
     asked: list[Placed]
 
 
@@ -71,7 +71,7 @@ class TileResults:
         """Of the warpgroup, in the tile."""
         return b.mul(self.member.output_part, self.tiling.columns)
 
-    def begin(self, tile: Tile) -> Begun:
+    def begin(self, tile: TilePlace) -> Begun:
         """What finishes a tile, ahead of its sums: what it reads for the rows of this thread is under way, and where a
         cluster adds up, whose sums are short, what it reads for their columns.  Long sums would take 3 us more beside
         such loads."""
@@ -80,7 +80,7 @@ class TileResults:
         epilogue = Epilogue(reader, self.product, self.results, sizes, first, tile.batch)
         split = self.tiling.splits > 1
         own = [
-            Piece(*place, _nothing(SUMS_AT_ONCE if split else 2))
+            ResultRun(*place, _nothing(SUMS_AT_ONCE if split else 2))
             for place in (self._shared_places if split else self._own_places)
         ]
         epilogue.prepare([piece.row for piece in own])
@@ -121,7 +121,7 @@ class TileResults:
         whole = t.rows * t.outputs // SUMS_AT_ONCE % (t.splits * threads) == 0 == t.outputs % SUMS_AT_ONCE
         return each if whole and each in (2, 4, 8, 16, 32) else 1
 
-    def finish(self, tile: Tile, sums: list[ir.Value], begun: Begun) -> None:
+    def finish(self, tile: TilePlace, sums: list[ir.Value], begun: Begun) -> None:
         """By all threads that have multiplied."""
         values = [b.vector_of(sums[first : first + 2]) for first in range(0, len(sums), 2)]
         if self.tiling.splits > 1:
@@ -142,7 +142,7 @@ class TileResults:
             lambda: self._store(epilogue, tile, pieces),
         )
 
-    def _alone(self, tile: Tile) -> ir.Value | None:
+    def _alone(self, tile: TilePlace) -> ir.Value | None:
         """Whether others alone want the warpgroup's columns; None where it does not have all of some run of them."""
         width, end = self.tiling.outputs, self.product.columns
         runs: list[tuple[int, int]] = []
@@ -156,7 +156,7 @@ class TileResults:
         found = [b.less(b.sub(column, first), last - first - self.tiling.columns + 1) for first, last in runs]
         return tree("arith.ori", found)
 
-    def _hand_on(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> None:
+    def _hand_on(self, epilogue: Epilogue, tile: TilePlace, pieces: Sequence[ResultRun]) -> None:
         """Have others take all of a warpgroup's pieces."""
         with epilogue.reader.scope():
             asked = epilogue.asked(pieces[:BATCH])
@@ -168,7 +168,7 @@ class TileResults:
         """So many of a warpgroup's columns, for others that take them."""
         return None if self.tiling.splits > 1 else span_of(epilogue, b.add(self.first_column, first), count)
 
-    def _store(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> None:
+    def _store(self, epilogue: Epilogue, tile: TilePlace, pieces: Sequence[ResultRun]) -> None:
         """Store results in bulk, as far as whole boxes go, and have others take theirs."""
         with epilogue.reader.scope():
             done = 0 if self.bulk is None else self.bulk.store(epilogue, tile, pieces)

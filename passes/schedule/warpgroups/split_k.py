@@ -31,7 +31,7 @@ SIGNALS = "signals:fragments"
 
 
 @dataclass(frozen=True)
-class Piece:
+class TileShare:
     """Of a tile's k, `steps` steps from `first` on.  fragment: the number of the worker's, where it is one; finishes:
     whether it is none."""
 
@@ -61,22 +61,22 @@ class TileShares:
         last = b.emit("arith.index_castui", [b.less(beside, s.remaining * s.parts)], [ir.IndexType.get()])
         return b.select(self._in_group(), b.as_value(1), b.as_value(b.add(last, s.rounds)))
 
-    def piece(self, number: Index) -> Piece:
+    def piece(self, number: Index) -> TileShare:
         """The worker's number-th."""
         s = self.shares
         group, tile = b.div(self.worker, s.tiles), b.mod(self.worker, s.tiles)
         finishes = b.less(self.worker, s.tiles)
-        mine = Piece(tile, b.mul(group, s.each), s.each, b.sub(self.worker, s.tiles), finishes)
+        mine = TileShare(tile, b.mul(group, s.each), s.each, b.sub(self.worker, s.tiles), finishes)
         if not s.rest:
             return mine
         beside, first = self._beside(), s.groups * s.each
         fragment = b.add(b.add(b.mul(number, s.left), beside), (s.groups - 1) * s.tiles)
-        rounds = Piece(b.add(b.mul(number, s.left), beside), first, s.rest, fragment, finishes)
+        rounds = TileShare(b.add(b.mul(number, s.left), beside), first, s.rest, fragment, finishes)
         part = b.mod(beside, s.parts)
         skipped = b.mul(part, s.part)
         steps = b.at_most(b.sub(s.rest, skipped), s.part)
         tile = b.add(b.div(beside, s.parts), s.rounds * s.left)
-        ends = Piece(tile, b.add(skipped, first), steps, fragment, finishes)
+        ends = TileShare(tile, b.add(skipped, first), steps, fragment, finishes)
         return _either(self._in_group(), mine, _either(b.less(number, s.rounds), rounds, ends))
 
     def _in_group(self) -> ir.Value:
@@ -85,7 +85,7 @@ class TileShares:
     def _beside(self) -> Index:
         return b.sub(self.worker, self.shares.groups * self.shares.tiles)
 
-    def hand_on(self, memory: Sequence[ir.Value], piece: Piece, thread: Index, threads: int, sums: list) -> None:
+    def hand_on(self, memory: Sequence[ir.Value], piece: TileShare, thread: Index, threads: int, sums: list) -> None:
         """Leave sums as a fragment.  memory: the kernel's for fragments and for signals.  thread: of `threads` that all
         do this."""
         fragments, signals = memory
@@ -97,7 +97,7 @@ class TileShares:
         b.if_then(b.equal(thread, 0), lambda: made.add(self._signal(piece), b.constant(1, b.i32())))
 
     def add_up(
-        self, memory: Sequence[ir.Value], piece: Piece, thread: Index, threads: int, sums: list[ir.Value]
+        self, memory: Sequence[ir.Value], piece: TileShare, thread: Index, threads: int, sums: list[ir.Value]
     ) -> list[ir.Value]:
         """A tile's sums with all of its fragments."""
         fragments, words = memory
@@ -130,15 +130,15 @@ class TileShares:
             sums = b.loop(low, high, 1, sums, one)
         return sums
 
-    def _signal(self, piece: Piece) -> Index:
+    def _signal(self, piece: TileShare) -> Index:
         return b.add(b.mul(piece.tile, self.pair), self.rank)
 
 
-def _either(condition: ir.Value, one: Piece, other: Piece) -> Piece:
+def _either(condition: ir.Value, one: TileShare, other: TileShare) -> TileShare:
     def of(name: str) -> ir.Value:
         return b.select(condition, b.as_value(getattr(one, name)), b.as_value(getattr(other, name)))
 
-    return Piece(of("tile"), of("first"), of("steps"), of("fragment"), one.finishes)
+    return TileShare(of("tile"), of("first"), of("steps"), of("fragment"), one.finishes)
 
 
 def lend_memory(module: ir.Module, kernel: ir.Operation, tiling: Tiling, threads: int) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.ring import CopiedOperand, Place, Ring
+from lispgpt.passes.kernels.ring import CopiedOperand, Ring, StagePlace
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles
 from lispgpt.passes.schedule.warpgroups.bulk_results import BulkResult
-from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
+from lispgpt.passes.schedule.warpgroups.bulk_stores import TilePlace
 from lispgpt.passes.schedule.warpgroups.operands import Operands
-from lispgpt.passes.schedule.warpgroups.split_k import Piece
+from lispgpt.passes.schedule.warpgroups.split_k import TileShare
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
@@ -63,7 +63,7 @@ class TileCopies:
         if self.known:
             self.target.dependency_wait()
 
-        def tile(number: Index, piece: Piece, place: Place) -> Place:
+        def tile(number: Index, piece: TileShare, place: StagePlace) -> StagePlace:
             at = self.tiles.place_of(piece)
             self._fetch(at)
             start: Index = early
@@ -71,29 +71,29 @@ class TileCopies:
                 start = b.select(self.tiles.is_first(number), b.as_value(early), b.as_value(0))
 
             def step(k: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
-                here = Place(slot, phase)
+                here = StagePlace(slot, phase)
                 self.ring.wait_empty(here)
                 self.ring.expect(slot)
                 self._load_left(at, k, slot)
                 self._load_right(at, k, slot)
                 return self.ring.after(here).values()
 
-            return Place(*b.loop(start, piece.steps, 1, place.values(), step))
+            return StagePlace(*b.loop(start, piece.steps, 1, place.values(), step))
 
-        self.tiles.each(Place(early % self.ring.stages, early // self.ring.stages), tile)
+        self.tiles.each(StagePlace(early % self.ring.stages, early // self.ring.stages), tile)
 
-    def _fetch(self, tile: Tile) -> None:
+    def _fetch(self, tile: TilePlace) -> None:
         """Have what a tile's results are made of beside its sums in the cache by the time that these are there."""
         for one in self.fetched:
             for first in range(0, self.tiles.grid.tiling.outputs, one.width):
                 at = (tile.batch, tile.row, b.add(tile.column, first))
                 self.copies.fetch(one.map, one.boxes.at(at))
 
-    def _load_left(self, tile: Tile, step: Index, slot: Index) -> None:
+    def _load_left(self, tile: TilePlace, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.row, b.add(tile.k, b.mul(step, self.tiles.grid.step)))
         self.operands.left.load(self.copies, self.maps[0], at, self.ring.left_at(slot), self.ring.full(slot), 0)
 
-    def _load_right(self, tile: Tile, step: Index, slot: Index) -> None:
+    def _load_right(self, tile: TilePlace, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.column, b.add(tile.k, b.mul(step, self.tiles.grid.step)))
         full, right = self.ring.full(slot), self.operands.right
         assert isinstance(right, CopiedOperand)

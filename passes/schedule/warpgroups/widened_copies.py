@@ -18,9 +18,9 @@ from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.matrices import split
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.ring import CopiedOperand, Place, WidenedOperand
-from lispgpt.passes.schedule.warpgroups.bulk_stores import Tile
-from lispgpt.passes.schedule.warpgroups.split_k import Piece
+from lispgpt.passes.kernels.ring import CopiedOperand, StagePlace, WidenedOperand
+from lispgpt.passes.schedule.warpgroups.bulk_stores import TilePlace
+from lispgpt.passes.schedule.warpgroups.split_k import TileShare
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
 from lispgpt.passes.tile.lower.packed import PackedMemory, Runs
 
@@ -54,14 +54,14 @@ class WidenedCopies(TileCopies):
         if not self.known:
             self.target.dependency_wait()
 
-        def tile(number: Index, piece: Piece, place: Place) -> Place:
+        def tile(number: Index, piece: TileShare, place: StagePlace) -> StagePlace:
             at, last, ahead = self.tiles.place_of(piece), b.sub(piece.steps, 1), self._ahead(piece)
             first = [self._load(thread, at, b.at_most(step, last)) for step in range(ahead)]
             self.target.dependency_wait()
             b.if_then(b.equal(thread, 0), lambda: self._fetch(at))
 
             def steps(k: ir.Value, slot: ir.Value, phase: ir.Value, *held: ir.Value) -> list[ir.Value]:
-                here, each, following = Place(slot, phase), len(first[0]), list[ir.Value]()
+                here, each, following = StagePlace(slot, phase), len(first[0]), list[ir.Value]()
                 for n in range(ahead):
                     step = b.add(k, n)
                     self.ring.wait_empty(here)
@@ -74,11 +74,11 @@ class WidenedCopies(TileCopies):
 
             begun = [value for loads in first for value in loads]
             slot, phase, *_ = b.loop(0, piece.steps, ahead, [*place.values(), *begun], steps)
-            return Place(slot, phase)
+            return StagePlace(slot, phase)
 
-        self.tiles.each(Place(0, 0), tile)
+        self.tiles.each(StagePlace(0, 0), tile)
 
-    def _bring_left(self, at: Tile, k: ir.Value, slot: ir.Value) -> None:
+    def _bring_left(self, at: TilePlace, k: ir.Value, slot: ir.Value) -> None:
         self.ring.expect(slot)
         self._load_left(at, k, slot)
 
@@ -98,7 +98,7 @@ class WidenedCopies(TileCopies):
         own = PackedMemory.operand_of(self.right)
         return None if own is None else PackedMemory(own, Reader(self.target), self.target)
 
-    def _ahead(self, piece: Piece) -> int:
+    def _ahead(self, piece: TileShare) -> int:
         """Steps of which a thread holds what it has loaded: what its registers have room for, and divides all."""
         words = self._runs.words * -(-self._columns // self._together)
         return 2 if isinstance(piece.steps, int) and piece.steps % 2 == 0 and words <= HELD else 1
@@ -132,14 +132,14 @@ class WidenedCopies(TileCopies):
         """Columns of which a subgroup widens runs at once."""
         return self.target.subgroup * self._runs.numbers // self._right.inner
 
-    def _place(self, at: Tile, column: Index, k: Index, step: Index) -> tuple[Index, Index]:
+    def _place(self, at: TilePlace, column: Index, k: Index, step: Index) -> tuple[Index, Index]:
         """(column, k) of the weights; past the last column it is the last one's."""
         place = b.add(at.column, column)
         if self.right.extent % self._right.outer or self._columns % self._together:
             place = b.at_most(place, self.right.extent - 1)
         return place, b.add(b.add(at.k, b.mul(step, self.tiles.grid.step)), k)
 
-    def _load(self, thread: Index, at: Tile, step: Index) -> list[ir.Value]:
+    def _load(self, thread: Index, at: TilePlace, step: Index) -> list[ir.Value]:
         """What memory has of a step's runs, and of their blocks' scales."""
         found, memory = [], self._memory
         for start in self._starts(thread):
@@ -150,7 +150,7 @@ class WidenedCopies(TileCopies):
                 found += memory.loads(column, k, self._runs)
         return found
 
-    def _store(self, thread: Index, at: Tile, step: ir.Value, slot: ir.Value, held: list[ir.Value]) -> None:
+    def _store(self, thread: Index, at: TilePlace, step: ir.Value, slot: ir.Value, held: list[ir.Value]) -> None:
         """Widen what was loaded of a step, and say that it is in its stage."""
         unit, runs, memory = self.target.warpgroup, self._runs, self._memory
         assert unit is not None

@@ -9,7 +9,7 @@ from typing import Any
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.epilogue import Piece, places
+from lispgpt.passes.kernels.epilogue import ResultRun, places
 from lispgpt.passes.kernels.matrices import flat, shaped
 from lispgpt.passes.kernels.operand_a import Block
 from lispgpt.passes.kernels.refusal import Refused
@@ -46,7 +46,7 @@ class Sums:
         """These and A · Bᵀ."""
         raise NotImplementedError
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ResultRun]:
         """The sums by where they are in the tile."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class SubgroupSums(Sums):
                             sums[at] = unit.multiply(own, run, sums[at])
         return replace(self, values=sums)
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ResultRun]:
         unit, (_, rows, columns) = self.target.matrix, self.tile.shape
         assert unit is not None
         lanes, _, row_part, column_part = self.place
@@ -158,7 +158,7 @@ class SubgroupSums(Sums):
             m, n = divmod(at, self.tiles[1])
             for piece in unit.pieces():
                 value = b.vector_of([b.lane_of(flat(total), e) for e in piece.elements])
-                found.append(Piece(b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), value))
+                found.append(ResultRun(b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), value))
         return found
 
     def added(self, memory: ir.Value, meet: Callable[[], None]) -> Sums:
@@ -249,8 +249,8 @@ class SpreadSums(Sums):
         rows, columns = self.tile.shape
         return list(places(self.thread, self.threads, rows * columns // ADDED_WIDTH, columns, ADDED_WIDTH))
 
-    def pieces(self) -> list[Piece]:
-        return [Piece(*place, value) for place, value in zip(self.places(), self.values, strict=True)]
+    def pieces(self) -> list[ResultRun]:
+        return [ResultRun(*place, value) for place, value in zip(self.places(), self.values, strict=True)]
 
 
 class WarpgroupSums(Sums):
@@ -294,7 +294,7 @@ class WarpgroupSums(Sums):
         unit.commit()
         return replace(self, values=unit.done(sums))
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ResultRun]:
         unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
         row, pair = unit.lane_places(b.mod(self.thread, unit.threads))
         row = b.add(b.mul(row_part, high * unit.rows), row)
@@ -305,7 +305,7 @@ class WarpgroupSums(Sums):
                 for half in (0, 1):
                     first = (m * (columns // 8) + n) * 4 + 2 * half
                     value = b.vector_of(self.values[first : first + 2])
-                    found.append(Piece(b.add(row, m * unit.rows + 8 * half), b.add(column, 8 * n), value))
+                    found.append(ResultRun(b.add(row, m * unit.rows + 8 * half), b.add(column, 8 * n), value))
         return found
 
 
