@@ -247,7 +247,7 @@ def test_the_page_unpacks_what_the_passes_left(
                 assert known.setdefault(theirs, ours) == ours, (name, text)
         assert len(set(known.values())) == len(known)
     for name, code in recorded.machine.items():
-        assert [line.text for line in code] == found[name]["code"][: len(code)] or name.endswith("_body")
+        assert [line.text for line in code] == found[name]["code"]
 
 
 def test_a_sentences_tensors_are_what_they_are(recorded: Kept, tmp_path: Path) -> None:
@@ -306,6 +306,15 @@ def test_what_is_measured_is_what_runs_on_the_chip_that_is_there(
     given = [str(path), "--target", "cuda", *(["--profile"] if measured else [])]
     with pytest.raises(UserError, match=f"asked for {target}$"):
         inspect.unwrap(explore.callback)(**explore.make_context("explore", given).params)
+
+
+def test_kernels_that_share_a_body_show_its_machine_code(tmp_path: Path) -> None:
+    path = tmp_path / "shared.lisp"
+    entries = [f"(entry e{rows} [(x [{rows} 4] f32)] (softmax x))" for rows in (4, 8)]
+    path.write_text("\n".join(["(require nn)", *entries]))
+    shown = recorded_with_texts(Request(path, "cpu:x86-64-v3"))
+    assert shown.artifact is not None and {*shown.machine} == {*shown.artifact.kernels} == {"rows_4x4", "rows_8x4"}
+    assert shown.machine["rows_4x4"] == shown.machine["rows_8x4"] != ()
 
 
 def test_what_stood_earlier_is_packed_once() -> None:
@@ -450,10 +459,11 @@ def _instructions(assembly: str) -> dict[str, list[Place]]:
     """By function the (file, line, column) of each instruction, column 0 where it is not said."""
     files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+(?:".*" )?"(.*)"', assembly, re.MULTILINE))
     found: dict[str, list[Place]] = {}
+    seen = dict(re.findall(r"^([0-9a-f]+) g +F \.text\s+\w+ (\w+)$", assembly, re.M))
     name, place = "", ("", 0, 0)
     for line in assembly.splitlines():
         if starts := STARTS.match(line):
-            name, place = starts[1] or starts[2] or starts[3], ("", 0, 0)
+            name, place = starts[1] or starts[2] or seen.get(line.split()[0], starts[3]), ("", 0, 0)
         elif said := re.match(r"\s+\.loc\s+(\d+) (\d+) (\d+)", line):
             place = (files[said[1]], int(said[2]), int(said[3])) if int(said[2]) else ("", 0, 0)
         elif said := re.match(r"(?:; )?(\S+\.lisp|\S*\?\?\S*|-):(\d+)", line):
@@ -562,7 +572,7 @@ def _shown_instructions(code: dict[str, list[Place]], functions: Shown) -> dict[
     """By an instruction's place and the location that the page gives it: how many there are, and in which function."""
     counts, where = Counter[tuple[Place, int]](), dict[tuple[Place, int], str]()
     for name, shown in functions.items():
-        places = [place for part in (name, f"{name}_body") for place in code.get(part, [])]
+        places = code.get(name, [])
         if len(places) == len(shown["code"]):
             pairs = Counter(zip(places, shown["code"], strict=True))
             where |= dict.fromkeys(pairs, name)

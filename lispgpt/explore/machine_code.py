@@ -14,7 +14,9 @@ from lispgpt.explore.places import Places
 
 FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
-DISASSEMBLED = re.compile(r"^[0-9a-f]+ <(.+)>:$")
+DISASSEMBLED = re.compile(r"^([0-9a-f]+) <(.+)>:$")
+SEEN = re.compile(r"^([0-9a-f]+) g +F \.text\s+[0-9a-f]+ (\w+)$", re.MULTILINE)
+"""A function of a symbol table that is seen from outside; several may be one."""
 SOURCE_LINE = re.compile(r"^(?:; )?(.+):(\d+)(?: \(discriminator \d+\))?$")
 ADDRESS = re.compile(r"^\s*[0-9a-f]+:\s+")
 ENTRY = re.compile(r"^(?:\.visible |\.weak )?\.(?:entry|func)(?: \([^)]*\))? ([\w$.]+)")
@@ -47,12 +49,17 @@ def _gathered(lines: Iterator[tuple[str, Instruction]]) -> dict[str, tuple[Instr
 
 
 def _disassembled(text: str, places: Places) -> Iterator[tuple[str, Instruction]]:
-    name, location = "", 0
+    seen: dict[int, list[str]] = {}
+    for address, name in SEEN.findall(text):
+        seen.setdefault(int(address, 16), []).append(name)
+    names: list[str] = []
+    location = 0
     for line in text.split("\n"):
         if starts := DISASSEMBLED.match(line):
-            name, location = starts[1], 0
-        elif ADDRESS.match(line) and name:
-            yield name, Instruction(ADDRESS.sub("", line).replace("\t", " ").strip(), location)
+            names, location = seen.get(int(starts[1], 16), [starts[2]]), 0
+        elif ADDRESS.match(line):
+            instruction = Instruction(ADDRESS.sub("", line).replace("\t", " ").strip(), location)
+            yield from ((name, instruction) for name in names)
         elif said := SOURCE_LINE.match(line):
             location = _location(places, said[1], int(said[2]), 0)
 

@@ -24,6 +24,19 @@ def llvm_call(name: str, operands: Sequence[ir.Value]) -> None:
     create_op("llvm.call", operands, [], {"callee": ir.FlatSymbolRefAttr.get(name), **_segments(operands)})
 
 
+def llvm_alias(name: str, function: str, type_: ir.Type, hidden: bool = False) -> ir.Operation:
+    """Another name of a function of the module that is in LLVM's dialect.  hidden: from who loads the shared object."""
+    linkage, visibility = ir.Attribute.parse("#llvm.linkage<external>"), ir.IntegerType.get_signless(64)
+    fields = {"sym_name": name, "alias_type": type_, "linkage": linkage}
+    fields["visibility_"] = ir.IntegerAttr.get(visibility, int(hidden))
+    op = create_op("llvm.mlir.alias", attributes=fields, regions=1)
+    with ir.InsertionPoint(op.regions[0].blocks.append()):
+        target = {"global_name": ir.FlatSymbolRefAttr.get(function)}
+        address = create_op("llvm.mlir.addressof", results=[ir.Type.parse("!llvm.ptr")], attributes=target)
+        create_op("llvm.return", address.results)
+    return op
+
+
 def instruction(name: str, operands: Sequence[ir.Value], result: ir.Type | None) -> Any:
     """A call of an LLVM intrinsic on its operands as they are: its value, or the op where it has none."""
     results = [] if result is None else [result]

@@ -1,24 +1,28 @@
 """wrap-cpu-kernels: give every kernel the one signature through which threads call its blocks.
 
 Before:                                              After:
-  llvm.func @k(%block: i64, %x: !llvm.ptr) {           llvm.func internal @k_body(%block: i64, %x: !llvm.ptr) { … }
-    …                                                  llvm.func @k(%arguments: !llvm.ptr, %block: i64) {
-                                                         … llvm.load each argument's address, call @k_body …
+  llvm.func @k(%block: i64, %x: !llvm.ptr) {           llvm.func internal @k_body(%arguments: !llvm.ptr, %block: i64) {
+    …                                                    … llvm.load each argument's address …
+                                                       llvm.mlir.alias external @k { llvm.mlir.addressof @k_body … }
 
 Requires: kernels in the LLVM dialect whose first argument is the block's number (number-blocks), with bare pointers.
-Ensures: kernels that differ only in how many rows their buffers have share a body.
+Ensures: kernels that differ only in how many rows their buffers have share a body.  Functions that are seen from
+outside are aliases: MLIR's execution engine makes a function of its own for each other one.
 """
 
 from __future__ import annotations
 
 from lispgpt.base.errors import UserError
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.calls import llvm_alias
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.places import forms_of
-from lispgpt.ir.structure import everything_in, operations, symbol_of
+from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
 
 OF_LLVM = ("CConv", "function_type", "linkage", "sym_name", "unnamed_addr", "visibility_")
 """The attributes of a kernel that make code; others say of it what passes and the plan have read."""
+
+SIGNATURE = "!llvm.func<void (ptr, i64)>"
 
 
 class WrapCpuKernels(Pass):
@@ -41,41 +45,41 @@ def _check_arguments(kernel: ir.Operation) -> None:
 
 
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
-    """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
-    symbol, place = symbol_of(kernel), kernel.location
+    """Have a kernel be an alias of its body; bodies maps the text of those already there to their symbols."""
+    symbol = symbol_of(kernel)
     for name in [name for name in kernel.attributes if name not in OF_LLVM]:
         del kernel.attributes[name]
     kernel.attributes["sym_name"] = ir.StringAttr.get("body")
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
-    kernel.attributes["no_inline"] = ir.UnitAttr.get()  # LLVM would optimise it twice, with its caller again
-    count = len(kernel.regions[0].blocks[0].arguments) - 1
     _sort_constants(kernel)
     text = kernel.get_asm(assume_verified=True, use_local_scope=True)
     body = bodies.setdefault(text, f"{symbol}_body")
     if body == f"{symbol}_body":
         kernel.attributes["sym_name"] = ir.StringAttr.get(body)
+        _load_arguments(kernel)
     else:
         kernel.erase()
-    loads = "\n".join(
-        f"%p{i} = llvm.getelementptr %arguments[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
-        f"%a{i} = llvm.load %p{i} : !llvm.ptr -> !llvm.ptr"
-        for i in range(count)
-    )
-    operands = "".join(f", %a{i}" for i in range(count))
-    types = "".join(", !llvm.ptr" for _ in range(count))
-    parsed = ir.Module.parse(
-        f"""llvm.func @{body}(i64{types})
-        llvm.func @{symbol}(%arguments: !llvm.ptr, %block: i64) {{
-          {loads}
-          llvm.call @{body}(%block{operands}) : (i64{types}) -> ()
-          llvm.return
-        }}"""
-    )
-    wrapper = operations(parsed.body)[1]
-    if forms_of(place):
-        for op in everything_in(wrapper):
-            op.location = place
-    module.body.append(wrapper)
+    with ir.InsertionPoint(module.body):
+        llvm_alias(symbol, body, ir.Type.parse(SIGNATURE))
+
+
+def _load_arguments(kernel: ir.Operation) -> None:
+    """Have a kernel take the address of its arguments' addresses, and the block's number."""
+    block, place = kernel.regions[0].blocks[0], kernel.location
+    if not forms_of(place):
+        place = ir.Location.unknown()
+    own = list(block.arguments)
+    pointer, number = ir.Type.parse("!llvm.ptr"), own[0].type
+    arguments, block_number = (block.add_argument(kind, place) for kind in (pointer, number))
+    own[0].replace_all_uses_with(block_number)
+    with ir.InsertionPoint.at_block_begin(block), place:
+        for index, value in enumerate(own[1:]):
+            static = {"rawConstantIndices": ir.DenseI32ArrayAttr.get([index]), "elem_type": pointer}
+            address = create_op("llvm.getelementptr", [arguments], [pointer], static).results[0]
+            value.replace_all_uses_with(create_op("llvm.load", [address], [pointer]).results[0])
+    for _ in own:
+        block.erase_argument(0)
+    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.Type.parse(SIGNATURE))
 
 
 def _sort_constants(kernel: ir.Operation) -> None:

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from lispgpt.base import host, scratch
 from lispgpt.base.errors import UserError
+from lispgpt.ir.calls import llvm_alias
 from lispgpt.ir.mlir import execution_engine, ir, new_context
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.targets.base import Target
@@ -81,7 +82,7 @@ class Cpu(Target):
         return self._disassembly(module)
 
     def lined_assembly(self, module: ir.Module) -> str:
-        return self._disassembly(module, "--line-numbers")
+        return self._disassembly(module, "--line-numbers", "--syms")
 
     def _disassembly(self, module: ir.Module, *options: str) -> str:
         tool = shutil.which("llvm-objdump") or shutil.which("objdump")
@@ -161,13 +162,25 @@ def _object(module: ir.Module, chip: str, optimisation: int = OPTIMISATION) -> b
         function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
     for function in defined:
         function.attributes["section"] = ir.StringAttr.get(".text")
+        if optimisation == 0:  # the engine's level is one of LLVM's passes alone, and not of what selects instructions
+            function.attributes["no_inline"] = function.attributes["optimize_none"] = ir.UnitAttr.get()
+    looked_up = _seen_from_outside(module, defined[-1])
     engine = execution_engine.ExecutionEngine(module, opt_level=optimisation, enable_pic=True)
     if all(symbol_of(op) != ROUNDS for op in defined):  # the engine looks for it, and nobody runs what the engine has
         engine.raw_register_runtime(ROUNDS, ctypes.cast(_nothing, ctypes.c_void_p))
-    engine.raw_lookup(symbol_of(defined[-1]))
+    engine.raw_lookup(looked_up)
     with scratch.kept_to(), tempfile.NamedTemporaryFile(suffix=".o") as file:
         engine.dump_to_object_file(file.name)
         return Path(file.name).read_bytes()
+
+
+def _seen_from_outside(module: ir.Module, function: ir.Operation) -> str:
+    """A name by which the engine finds a function: it makes one for each that is no internal one."""
+    name, kind = symbol_of(function), ir.TypeAttr(function.attributes["function_type"]).value
+    if "internal" in str(function.attributes["linkage"]):
+        with ir.InsertionPoint(module.body), ir.Location.unknown(module.context):
+            llvm_alias(f"_mlir_{name}", name, kind, hidden=True)
+    return name
 
 
 CHIPS = {

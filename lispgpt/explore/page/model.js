@@ -41,11 +41,9 @@ export class Model extends EventTarget {
     return this.histories.get(name);
   }
 
-  /** The functions whose machine code a kernel is: its own, and on CPUs the body that it calls. */
   machine(name) {
     if (!this.machines.has(name)) {
-      const names = [name, `${name}_body`].filter((each) => each in this.data.machine);
-      this.machines.set(name, names.flatMap((each) => machineCode(this.data, this.streams, each)));
+      this.machines.set(name, name in this.data.machine ? machineCode(this.data, this.streams, name) : []);
     }
     return this.machines.get(name);
   }

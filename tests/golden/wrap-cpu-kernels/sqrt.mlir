@@ -47,39 +47,18 @@ module {
 // ----- becomes
 llvm.func "rows_4_body"
   CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<void (i64, ptr, ptr)>
+  function_type = !llvm.func<void (ptr, i64)>
   linkage = #llvm.linkage<internal>
-  no_inline = unit
   unnamed_addr = 0 : i64
   visibility_ = 0 : i64
   2 llvm.add
   2 llvm.br
   1 llvm.cond_br
-  2 llvm.getelementptr
+  4 llvm.getelementptr
   1 llvm.icmp
   1 llvm.intr.sqrt
-  1 llvm.load
+  3 llvm.load
   2 llvm.mlir.constant
   1 llvm.mul
   1 llvm.return
   1 llvm.store
-llvm.func "rows_4"
-  CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<void (ptr, i64)>
-  linkage = #llvm.linkage<external>
-  unnamed_addr = 0 : i64
-  visibility_ = 0 : i64
-  1 llvm.call
-  2 llvm.getelementptr
-  2 llvm.load
-  1 llvm.return
-llvm.func "rows_8"
-  CConv = #llvm.cconv<ccc>
-  function_type = !llvm.func<void (ptr, i64)>
-  linkage = #llvm.linkage<external>
-  unnamed_addr = 0 : i64
-  visibility_ = 0 : i64
-  1 llvm.call
-  2 llvm.getelementptr
-  2 llvm.load
-  1 llvm.return
