@@ -6,8 +6,9 @@ Before:                                              After:
                                                        llvm.mlir.alias external @k { llvm.mlir.addressof @k_body … }
 
 Requires: kernels in the LLVM dialect whose first argument is the block's number (number-blocks), with bare pointers.
-Ensures: kernels that differ only in how many rows their buffers have share a body.  Functions that are seen from
-outside are aliases: MLIR's execution engine makes a function of its own for each other one.
+Ensures: kernels that differ only in how many rows their buffers have share a body; where code is made quickly, LLVM
+optimises none that has little to do.  Functions that are seen from outside are aliases: MLIR's execution engine makes a
+function of its own for each other one.
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.places import forms_of
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
+from lispgpt.passes.model.kernel_work import recorded_work
+from lispgpt.passes.targets import Cpu
 
-OF_LLVM = ("CConv", "function_type", "linkage", "sym_name", "unnamed_addr", "visibility_")
+OF_LLVM = ("CConv", "function_type", "linkage", "no_inline", "optimize_none", "sym_name", "unnamed_addr", "visibility_")
 """The attributes of a kernel that make code; others say of it what passes and the plan have read."""
+
+LITTLE = 1 << 15
+"""Operations of a kernel, at most, that better instructions would not save as much time as choosing them takes."""
 
 SIGNATURE = "!llvm.func<void (ptr, i64)>"
 
 
 class WrapCpuKernels(Pass):
-    def run(self, module: ir.Module, target: object) -> None:
+    def run(self, module: ir.Module, target: Cpu) -> None:
         bodies: dict[str, str] = {}
         for op in operations(module.body):
             if op.name == "llvm.func" and "kernel" in op.attributes:
                 _check_arguments(op)
+                work = recorded_work(op)
+                if target.optimisation == 0 and work is not None and work["operations"] <= LITTLE:
+                    op.attributes["no_inline"] = op.attributes["optimize_none"] = ir.UnitAttr.get()
                 _wrap(module, op, bodies)
 
 

@@ -38,7 +38,8 @@ ROUNDING, ROUNDS = Path(__file__).with_name("cpu_rounding.mlir"), "__truncsfbf2"
 class Cpu(Target):
     """chip: "" for the host, else one of host.FEATURES.  registers: vector registers of vector_bytes each.  cores: that
     blocks of a kernel are made for; code runs on any number.  pairs: its instruction for products of bf16.
-    features: what it has of FEATURES.  optimisation: LLVM's level."""
+    features: what it has of FEATURES.  optimisation: LLVM's level, of its passes alone: instructions are chosen as at
+    level 2, but for functions that are to have none (`optimize_none`)."""
 
     kind: ClassVar[str] = "cpu"
     pipeline: ClassVar[str] = "cpu"
@@ -162,8 +163,6 @@ def _object(module: ir.Module, chip: str, optimisation: int = OPTIMISATION) -> b
         function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
     for function in defined:
         function.attributes["section"] = ir.StringAttr.get(".text")
-        if optimisation == 0:  # the engine's level is one of LLVM's passes alone, and not of what selects instructions
-            function.attributes["no_inline"] = function.attributes["optimize_none"] = ir.UnitAttr.get()
     looked_up = _seen_from_outside(module, defined[-1])
     engine = execution_engine.ExecutionEngine(module, opt_level=optimisation, enable_pic=True)
     if all(symbol_of(op) != ROUNDS for op in defined):  # the engine looks for it, and nobody runs what the engine has
