@@ -296,6 +296,11 @@ EINSUMS = (
     "ij,ij->ij",
     "a,ab,bc,cd->d",
     "ij->",
+    "ii->i",
+    "ii->",
+    "bii,bij->bj",
+    "ijij,ki->jk",
+    "iii,ij->j",
 )
 
 

@@ -22,10 +22,44 @@
   (let [type (first (concat type [f32]))]
     (tensor [i n] (select (= i place) (cast 1.0 type) (cast 0.0 type)))))
 
+(defn among? [name names] (< 0 (count (filter (fn [n] (= n name)) names))))
+(defn once [names] (fold (fn [kept n] (if (among? n kept) kept (concat kept [n]))) [] names))
+(defn place-of [name names] (first (filter (fn [i] (= (nth names i) name)) (range (count names)))))
+(defn check-diagonal [x names places]
+  (if (= (count names) (count (shape x)))
+    (map (fn [i]
+           (let [size (dim x (nth places i))]
+             (if (= (dim x i) size)
+               nil
+               (error (str "`" (nth names i) "` is the index of dimensions of " size " and of " (dim x i) " elements")))))
+         (range (count names)))
+    (error (str (count names) " indices are named, and the tensor has " (count (shape x)) " dimensions"))))
+
+; what lies where dimensions of one name are at the same place, as many dimensions as there are names:
+; (diagonal x [i i]) is [n] of x [n n], and (diagonal x [b i i]) is [b n] of x [b n n]
+(defmacro diagonal [x names]
+  (let [whole `whole
+        sized (fold concat [] (map (fn [n] [n `(dim ~whole ~(place-of n names))]) (once names)))
+        texts (map str names)
+        places (map (fn [n] (place-of n names)) names)]
+    `(let [~whole ~x]
+       (check-diagonal ~whole [~@texts] [~@places])
+       (tensor [~@sized] (at ~whole ~@names)))))
+
+; [n n] -> the sum of its diagonal
+(defn trace [a] (sum (diagonal a [i i])))
+
 ; products of what several tensors have, summed over the indices that the result has not:
 ; (einsum [i l] a [i j] b [j k] c [k l]), two tensors at a time from the first on
-(defn among? [name names] (< 0 (count (filter (fn [n] (= n name)) names))))
-; of one alone the sums over the indices that the result has not, or its dimensions in another order
+; of one alone the sums over the indices that the result has not, or its dimensions in another order; an index that
+; comes twice in one tensor is of its diagonal: (einsum [] a [i i]) is the trace
+(defn without-repeats [parts]
+  (if (= (count parts) 0)
+    []
+    (let [[x names] (take 2 parts)
+          own (once names)]
+      (concat (if (= (count own) (count names)) [x names] [`(diagonal ~x ~names) `[~@own]])
+              (without-repeats (drop 2 parts))))))
 (defn einsum-form [result parts]
   (cond (= (count parts) 2) `(contract ~result ~@parts (full [] 1.0 (summed-in ~(first parts))) [])
         (= (count parts) 4) `(contract ~result ~@parts)
@@ -36,7 +70,7 @@
               own (concat of-a (filter (fn [n] (not (among? n of-a))) of-b))
               kept (filter (fn [n] (among? n later)) own)]
           (einsum-form result (concat [`(contract [~@kept] ~a ~of-a ~b ~of-b) `[~@kept]] others)))))
-(defmacro einsum [result & parts] (einsum-form result parts))
+(defmacro einsum [result & parts] (einsum-form result (without-repeats parts)))
 
 ; a symmetric, positive definite a [n n] -> the lower triangle l of which it is the product l * l'
 (defn cholesky [a]

@@ -93,6 +93,7 @@ ADVICE = {
     "zeros zeros-like": "one number everywhere is (tensor [i n j m] 0.0)",
     "ones ones-like full-like": "one number everywhere is (tensor [i n j m] 1.0)",
     "eye": "it is (identity-matrix n)",
+    "diag": "the diagonal of a square matrix is (diagonal w [i i]), its sum (trace w)",
     "to astype convert-element-type type-as": "it is (cast x bf16)",
     "size": "sizes are (shape x), and one of them (dim x 0)",
     "len length size-of": "a list has (count [1 2]), a tensor (dim x 0) rows",
