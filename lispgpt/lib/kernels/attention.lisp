@@ -53,14 +53,19 @@
 (defn time-of [a [rows members keys slots kept resident lined]] (tile.shape-nanoseconds a rows keys members resident))
 
 ; Whether lanes have registers for it, where the compiler makes no room.  Keys in F32 take twice as many on their way:
-; where they are rounded, rows that no others share leave room.
+; where they are rounded, rows that no others share leave room; where they are split, what is on its way goes beside
+; sums, weights and queries, and some 112 of the 256 that lanes of subgroups of 32 have are taken by all else.
 (defn bearable? [a [rows members keys slots kept resident lined]]
   (let [[queries parts] (tile.operand-parts a)
-        each (quot keys members)]
+        lanes (* (quot rows 16) members (capability subgroup-size))
+        each (quot keys members)
+        sums (+ (words (tile.width a)) (words each))
+        on-way (quot (* keys (+ (tile.depth a) (tile.width a))) lanes)]
     (cond (tile.makes-room? a) true
           (> (words (tile.width a)) 112) (and (= [rows keys] [64 16]) (<= (* parts (tile.query-words a)) 256))
           (not (or kept lined)) false
-          (> parts 1) (<= (+ (words (tile.width a)) (words each)) 72)
+          (> parts 1) (and (<= sums 72) (<= (+ sums (if kept (tile.query-words a) 0) on-way 112)
+                                            (* 8 (capability subgroup-size))))
           (and (> (words (tile.width a)) 32) (= (tile.key-bytes a) 4)) (and (= [rows members] [64 1]) (<= each 32))
           true true)))
 
