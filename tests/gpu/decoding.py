@@ -153,8 +153,9 @@ class Reference:
 
     def check(self, tokens: Sequence[int], logits: np.ndarray, start: int = 0, near: float = NEAR) -> None:
         """Every token is the CPU's after those before it, or as good as that, and the last step's logits are the
-        CPU's."""
-        with Session(self.artifact, CpuDevice(), self.weights) as session:  # type: ignore[arg-type]
+        CPU's, on one thread: several would wait for each other at each of a step's launches, a slice of time for any
+        whose core another process has."""
+        with Session(self.artifact, CpuDevice(1), self.weights) as session:  # type: ignore[arg-type]
             for number, (before, token) in enumerate(zip([FIRST, *tokens], tokens, strict=False)):
                 found = session.run(GREEDY, [[before]], [[start + number]])
                 own = found["logits"][0][: self.vocab]
