@@ -26,8 +26,17 @@ NAMES = {
 }  # fmt: skip
 PLAIN = {"gpt2": "gpt2.lisp"}
 """Programs of kinds that are not named after their file."""
-GENERATED, TRAINED = "(generate logits {:temperature 0.8 :top-k 50})", "(require training)\n(training logits)"
-"""What a program is given to generate, where it does not say so itself, and to be trained."""
+GENERATED = "(generate logits {:temperature 0.8 :top-k 50})"
+"""What a program is given to generate, where it does not say so itself."""
+MUON = "{:groups [{:weights (filter (fn [w] (> (count (weight-shape w)) 2)) (all-weights)) :optimizer muon}]}"
+"""Options of `training`: matrices of layers learn by Muon, tables, norms and biases by AdamW."""
+TRAINED: Mapping[str, str] = {
+    "training": "(training logits)",
+    "long-training": "(training logits)",
+    "parted-training": "(training logits)",
+    "muon-training": f"(training logits {MUON})",
+}
+"""What a program is given to be trained, by entry."""
 ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "two": {"entries": ("decode-greedy",), "batch": 2},
     "eight": {"entries": ("decode-greedy",), "batch": 8},
@@ -35,6 +44,9 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "drawn": {"entries": ("decode-drawn",), "batch": 8},
     "prompt": {"entries": ("prefill",), "longest": 512},
     "training": {"entries": ("train",), "sizes": ({"batch": 4, "length": 128},)},
+    "long-training": {"entries": ("train",), "sizes": ({"batch": 8, "length": 1024},)},
+    "parted-training": {"entries": ("accumulate", "apply", "evaluate"), "sizes": ({"batch": 2, "length": 256},)},
+    "muon-training": {"entries": ("train",), "sizes": ({"batch": 4, "length": 128},)},
 }
 """What is compiled of a model.  Steps of several sequences come with the step of one, and prompts in chunks of all
 sizes."""
@@ -115,7 +127,7 @@ class Case:
         a CPU's tokens are drawn by the host."""
         if self.entry == "drawn" and self.target == "cpu":
             return False
-        return self.entry != "training" or (self.weights == "bf16" and size_of(self.model)["heads"] > 0)
+        return self.entry not in TRAINED or (self.weights == "bf16" and size_of(self.model)["heads"] > 0)
 
     def request(self, folder: Path) -> Request:
         """folder: where a program may be written."""
@@ -130,7 +142,8 @@ class Case:
         given |= {"weight-type": self.weights} if "weight-type" in known else {}
         if "kind" in known and "(kind" not in text:
             given |= {"kind": size["kind"]} if f'"{size["kind"]}"' in text else {}
-        more = [TRAINED] if self.entry == "training" else [GENERATED] if "(generate" not in text else []
+        trained = [f"(require training)\n{TRAINED[self.entry]}"] if self.entry in TRAINED else []
+        more = trained or ([GENERATED] if "(generate" not in text else [])
         program = folder / f"{source.stem}.lisp" if more else source
         if more:
             program.write_text(f'(require "{source}")\n{more[0]}\n')

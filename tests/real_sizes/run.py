@@ -47,7 +47,8 @@ PRECISIONS = ("exact", "fast")
 BEGUN, PART, DONE, REFUSED = "begun", "part", "done", "refused"
 """What comes of a case: PART where there are more kernels of it."""
 BEGUN_TYPES = ("q5_k", "q6_k", "iq4_xs", "k_mix", "mxfp4")
-"""Weights of which the page does not have every class yet."""
+BEGUN_ENTRIES = ("long-training", "parted-training", "muon-training")
+"""Weights and entries of which the page does not have every class yet."""
 UNDIVIDED = "elements, and blocks of"
 """What is said of rows that whole blocks do not divide, the one thing for which a case is refused."""
 
