@@ -207,6 +207,14 @@ def _divided(values: np.ndarray, step: np.ndarray) -> np.ndarray:
     return np.divide(values, step, out=np.zeros_like(values), where=step != 0)
 
 
-_OWN = {"q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_xs": _iq4_xs, "k_mix": _k_mix, "int8": _int8, "fp8": _fp8}
-_OWN["mxfp4"] = _mxfp4
+_OWN = {
+    "q4_k": _q4_k,
+    "q5_k": _q5_k,
+    "q6_k": _q6_k,
+    "iq4_xs": _iq4_xs,
+    "mxfp4": _mxfp4,
+    "k_mix": _k_mix,
+    "int8": _int8,
+    "fp8": _fp8,
+}
 """What the package does not make, or does not know."""
