@@ -1,4 +1,4 @@
-"""Every model's keys and values in BF16 or F16, by `--set cache-type=`: half the memory, and nearly the same logits."""
+"""Every model's keys and values in fewer bits, by `--set cache-type=`: less memory, and nearly the same logits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import recorded_folders
 import seeded
 
 import lispgpt
+from lispgpt.base.dtypes import row_bytes
 from lispgpt.compiler.folders import programs
 
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
@@ -24,8 +25,8 @@ def keeps(name: str) -> bool:
 CACHED = [name for name in FOLDERS if keeps(name)]
 
 
-def steps(path: Path, tokens: list[int], cache: str) -> tuple[np.ndarray, int]:
-    """The logits of decode steps, one after the other, and the bytes of the cache."""
+def steps(path: Path, tokens: list[int], cache: str) -> tuple[np.ndarray, int, int]:
+    """The logits of decode steps, one after the other, the bytes of the cache, and how many numbers a row of it has."""
     with lispgpt.load(path, settings={"cache-type": cache}) as model:
         entry = model.entry("decode-greedy", "this", batch=1, positions=1)
         found = [
@@ -34,27 +35,30 @@ def steps(path: Path, tokens: list[int], cache: str) -> tuple[np.ndarray, int]:
         ]
         buffers = model.session.artifact.plan.buffers
         states = [b for b in buffers if b.kind == "state" and b.name.rpartition("/")[2] in ("kv", "latents")]
-        assert {b.dtype for b in states} == {cache}, states
-        return np.concatenate(found), sum(b.nbytes for b in states)
+        declared = [model.artifact.states[b.name.rpartition("/")[2]] for b in states]
+        assert {facts["dtype"] for facts in declared} == {cache}, states
+        (row,) = {facts["shape"][-1] for facts in declared}
+        return np.concatenate(found), sum(b.nbytes for b in states), row
 
 
 def check(name: str, folder: Path) -> None:
     path = FOLDERS[name].write(folder / name)
     tokens = FOLDERS[name].cases[0].prompt[:6]
-    exact, whole = steps(path, tokens, "f32")
-    for kind, most in (("bf16", 0.06), ("f16", 0.0075)):
-        found, half = steps(path, tokens, kind)
-        assert half * 2 == whole
+    exact, whole, row = steps(path, tokens, "f32")
+    for kind, bits, most in (("bf16", 16, 0.06), ("f16", 16, 0.0075), ("fp8", 8, 0.5)):
+        found, fewer, _ = steps(path, tokens, kind)
+        rows = whole // (4 * row)
+        assert fewer == rows * row_bytes(kind, row) if bits == 8 else fewer * 2 == whole
         np.testing.assert_allclose(found, exact, rtol=0, atol=most * np.abs(exact).max(), err_msg=f"{name} {kind}")
         assert not np.array_equal(found, exact), f"{name} rounds nothing to {kind}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CACHED)
-def test_a_cache_of_16_bits(name: str, tmp_path: Path) -> None:
+def test_a_cache_of_fewer_bits(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)
 
 
-def test_a_cache_of_16_bits_of_one(tmp_path: Path) -> None:
+def test_a_cache_of_fewer_bits_of_one(tmp_path: Path) -> None:
     """Another each time."""
     check(str(seeded.rng().choice(CACHED)), tmp_path)

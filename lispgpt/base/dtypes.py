@@ -127,6 +127,12 @@ BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "iq4_xs", "mxfp4", "k_mi
 OWN_BLOCKS = ("k_mix", "int8", "fp8")
 """Those of them that no GGUF file has."""
 
+ROW_DTYPES = ("fp8", "q8_0")
+"""What rows of a state, along its last dimension, may also be packed in: blocks of 8-bit numbers, of fp8 a row one."""
+
+CACHE_TYPE = "cache-type"
+"""What programs call the type of their keys and values in `config`."""
+
 COLLECTIVE_DTYPES = ("f32", "bf16", "i32")
 """What devices may combine numbers of: what a plan's collectives take."""
 
@@ -139,3 +145,9 @@ def find_dtype(name: str) -> Dtype:
     if name not in DTYPES:
         raise InternalError(f"there is no element type {name} in the table of them")
     return DTYPES[name]
+
+
+def row_bytes(name: str, elements: int) -> int:
+    """Bytes of a state's row of so many elements in one of ROW_DTYPES."""
+    dtype = find_dtype(name)
+    return dtype.item_bytes - dtype.block + elements if name in OWN_BLOCKS else dtype.nbytes(elements)

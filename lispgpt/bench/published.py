@@ -13,6 +13,7 @@ from typing import Any
 
 import lispgpt
 from lispgpt.base.commit import with_commit
+from lispgpt.base.dtypes import CACHE_TYPE
 from lispgpt.base.host import cores, cpu_name, memory
 from lispgpt.base.machine import MLIR
 from lispgpt.bench.measures import Measure
@@ -21,7 +22,7 @@ from lispgpt.bench.peers import Peer
 DRIVERS = {"cuda": Path("/proc/driver/nvidia/version"), "rocm": Path("/sys/module/amdgpu/version")}
 """Where Linux says the version of a GPU's kernel driver; NVIDIA's among other words."""
 
-STATED = ("layers", "width", "heads", "kv-heads", "hidden", "vocab", "context", "weight-type", "cache-type")
+STATED = ("layers", "width", "heads", "kv-heads", "hidden", "vocab", "context", "weight-type", CACHE_TYPE)
 """What of a model's config is said, where it has it."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.dtypes import CACHE_TYPE
 from lispgpt.base.errors import UserError
 from lispgpt.checking.difference import ALLOWED_LOGITS, Difference, difference
 from lispgpt.checking.reference import Reference, allowed_beside, why_not
@@ -34,9 +35,6 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
-
-CACHE_TYPE = "cache-type"
-"""What programs call the type of their keys and values in `config`."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class Checked:
     def _on_cpu(self) -> Request:
         """With the device's type of keys and values, which may be another than a CPU's own."""
         config = declared(self.request).config if self.artifact is None else self.artifact.config
-        kept = {name: config[name] for name in (CACHE_TYPE,) if name in config}
+        kept = {CACHE_TYPE: config[CACHE_TYPE]} if CACHE_TYPE in config else {}
         alone = replace(self.request, target="cpu", pipeline=None, schedules=(), precision="exact", longest=0, batch=1)
         return replace(alone, overrides={**self.request.overrides, **kept})
 

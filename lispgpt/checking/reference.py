@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from lispgpt.base.dtypes import ROW_DTYPES
 from lispgpt.base.precisions import EXACT
 from lispgpt.checking.difference import ALLOWED_LOGITS, Difference, difference
 from lispgpt.runtime.plan.artifact import Artifact
@@ -16,6 +17,8 @@ MOST_BYTES = 2 << 30
 MOST_WORK = 1 << 34
 """Numbers of weights times tokens: what a core takes some ten seconds for."""
 NARROW = ("bf16", "f16")
+ALLOWED_PACKED = 0.4
+"""How far off logits may be, beside the largest, where keys and values are packed in 8 bits."""
 TIMES_CPU = 4
 """How many times as far off as a CPU's a device's logits may be, where that is more than is allowed anyway."""
 
@@ -67,5 +70,7 @@ def numbers_in(artifact: Artifact, kind: str) -> int:
 
 def allowed_beside(artifact: Artifact) -> float:
     """How far off right logits may be from those in float64, beside the largest."""
-    narrow = any(buffer.dtype in NARROW for buffer in artifact.plan.buffers if buffer.kind == "state")
-    return ALLOWED_LOGITS["fast" if narrow else EXACT]
+    kinds = {facts["dtype"] for facts in artifact.states.values()}
+    if kinds.intersection(ROW_DTYPES):
+        return ALLOWED_PACKED
+    return ALLOWED_LOGITS["fast" if kinds.intersection(NARROW) else EXACT]

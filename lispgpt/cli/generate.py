@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import click
 
+from lispgpt.base.dtypes import CACHE_TYPE
 from lispgpt.base.errors import UserError
 from lispgpt.cli import terminal
 from lispgpt.cli.prompts import Prompt, Prompts
@@ -241,7 +242,7 @@ def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: st
     held = (buffer.as_declared for buffer in artifact.plan.buffers if buffer.kind == "weight")
     weights = sum({buffer.name: buffer.nbytes for buffer in held}.values())
     states, taken = model.session.state_bytes()
-    kind = artifact.config.get("cache-type")
+    kind = artifact.config.get(CACHE_TYPE)
     kept = f", keys and values in {kind}" if kind else ""
     part = "" if taken == states else f", {taken / 1e6:,.1f} MB of them taken"
     whole = model.session.device.whole

@@ -21,13 +21,14 @@ BUILTINS = (
     "fold", "fp8", "get", "gradients", "in-place", "indices", "inf", "input-name", "input-value", "insert",
     "inserted", "int8", "iq4_xs", "k_mix", "keys", "known-state", "known-weight", "last-multiplied", "layered",
     "list", "list?", "log", "log1p", "log2", "map", "map?", "matching", "max", "merge", "min", "mind-padding", "mod",
-    "multiplied", "multiplied-as", "mxfp4", "new", "norm-weight", "not", "nth", "output", "pi", "pow", "print",
-    "print-i64", "println", "q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "quot", "range", "rank", "read-state",
+    "multiplied", "multiplied-as", "mxfp4", "new", "norm-weight", "not", "nth", "output", "packed-rows", "pi", "pow",
+    "print", "print-i64", "println", "q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "quot", "range", "rank", "read-state",
     "recompute", "reduce", "reshape", "rest", "restrict-shapes", "results", "reverse", "round", "row-places?",
     "row-positions", "rsqrt", "scaled", "scan", "select", "shape", "shared", "sin", "slice", "spread", "sqrt",
-    "state-sizes", "states-like", "stop-gradient", "str", "summed-as", "symbol", "take", "tanh", "tensor-type",
-    "text-rows", "text-starts", "transpose", "type", "weight-beside", "weight-dtype", "weight-name", "weight-shape",
-    "whole", "whole-texts", "window", "without-window", "write-state", "write-state-at-positions",
+    "state-as-stored", "state-sizes", "states-like", "stop-gradient", "str", "summed-as", "symbol", "take", "tanh",
+    "tensor-type", "text-rows", "text-starts", "transpose", "type", "unpacked-rows", "weight-beside", "weight-dtype",
+    "weight-name", "weight-shape", "whole", "whole-texts", "window", "without-window", "write-state",
+    "write-state-at-positions",
 )  # fmt: skip
 
 CORE = (

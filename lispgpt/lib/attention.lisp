@@ -154,8 +154,9 @@
 (defn in-cache [batch-first sequence which others]
   (concat (if batch-first [sequence which] [which sequence]) others))
 
-; cache [batch 2 heads context size], or [2 batch heads context size]; new [rows heads size] -> the cache with row n at
-; its position in its sequence, as keys (which = 0) or values (which = 1); batch-first is true where it is not given
+; cache [batch 2 heads context size], or [2 batch heads context size], of numbers or of rows packed in bytes; new [rows heads
+; size] likewise -> the cache with row n at its position in its sequence, as keys (which = 0) or values (which = 1);
+; batch-first is true where it is not given
 (defn write-rows [cache which new & batch-first]
   (let [batch-first (first (concat batch-first [true]))
         [n heads size] (shape new)
@@ -205,8 +206,10 @@
         b (batch)
         first-batch (= (batch-place cache) 0)
         kv (write-state-at-positions
-             cache (write-rows (write-rows (read-state cache) 0 k first-batch) 1 v first-batch))
-        part (fn [i] (slice kv (in-cache first-batch 0 i [0 0 0]) (in-cache first-batch b nil [groups (dim kv 3) size])))]
+             cache (write-rows (write-rows (state-as-stored cache) 0 (packed-rows k cache) first-batch)
+                               1 (packed-rows v cache) first-batch))
+        sizes (in-cache first-batch b nil [groups (dim kv 3) (dim kv 4)])
+        part (fn [i] (unpacked-rows (slice kv (in-cache first-batch 0 i [0 0 0]) sizes) cache))]
     [(part 0) (part 1) (reshape (row-positions) [b (/ n b)])]))
 
 ; q [rows heads size], k and v [rows groups size], cache (kv l) of (state (kv [layers batch 2 groups context size])) ->

@@ -53,7 +53,7 @@
         (* (arith.sitofp {:result f32} (at numbers r k i)) (at scale r k)))
       [rows (* 128 n)])))
 
-; ---- fp8: 128 floats of 8 bits, E4M3, times a scale in f32
+; ---- fp8: floats of 8 bits, E4M3, times a scale in f32: 128 of them in weights, a whole row in states
 
 ; In f16, whose exponents are larger by 8, it is a 256th of what it stands for.
 (defn e4m3 [v]
@@ -64,11 +64,12 @@
 
 (defn fp8 [blocks]
   (let [[rows n size] (shape blocks)
-        [scale numbers] [(real-of blocks) (bytes-of blocks 4 128)]]
+        each (- size 4)
+        [scale numbers] [(real-of blocks) (bytes-of blocks 4 each)]]
     (reshape
-      (tensor [r rows k n i 128]
+      (tensor [r rows k n i each]
         (* (e4m3 (at numbers r k i)) (at scale r k)))
-      [rows (* 128 n)])))
+      [rows (* each n)])))
 
 ; ---- Q4_0: 32 numbers from -8 to 7 times a scale; a byte has the i-th in its lower half and the (i + 16)-th in its upper
 

@@ -18,8 +18,10 @@
     (if (text-rows)
       (reshape new [b 1 (/ n b) wide])
       (let [first-batch (= (batch-place cache) 0)
-            kept (write-state-at-positions cache (write-rows (read-state cache) 0 new first-batch))]
-        (slice kept (in-cache first-batch 0 0 [0 0 0]) (in-cache first-batch b nil [1 (dim kept 3) wide]))))))
+            kept (write-state-at-positions cache
+                                           (write-rows (state-as-stored cache) 0 (packed-rows new cache) first-batch))
+            sizes (in-cache first-batch b nil [1 (dim kept 3) (dim kept 4)])]
+        (unpacked-rows (slice kept (in-cache first-batch 0 0 [0 0 0]) sizes) cache)))))
 
 ; plain [rows heads p] and turned [rows heads t] are parts of the queries, latent [rows rank] and key [rows 1 t] what is
 ; kept, kv-b [heads*(p+size) rank], cache (latents l), of [batch 1 1 context rank+t] -> [rows heads*size]

@@ -9,6 +9,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, indexing_maps, integers
 from lispgpt.passes.kernels.elementwise import attributes_of
+from lispgpt.passes.kernels.packed_rows import packed_kind
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.views import mapped, sliced_index
 from lispgpt.passes.recognise.attention import Attention
@@ -22,9 +23,10 @@ Place = Sequence[Index]
 
 
 def read_operand(reader: Reader, operand: Operand, place: Place, t: Index, d: Index, width: int) -> ir.Value:
-    """`width` numbers of a query, key or value from `d` on, in its own type."""
+    """`width` numbers of a query, key or value from `d` on, a multiple of it, in its own type."""
     if operand.has_rows or width == 1:
-        return reader.read(operand.tensor, operand.index(place, t, d), width)
+        with reader.stepping(reader.in_step or packed_kind(operand.tensor) != ""):
+            return reader.read(operand.tensor, operand.index(place, t, d), width)
     return b.vector_of([reader.read(operand.tensor, operand.index(place, t, b.add(d, i))) for i in range(width)])
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, shape_of
 from lispgpt.passes.kernels.team import tree
 
 PART = 32
@@ -411,6 +412,18 @@ FORMATS = {
 }
 
 
+def words_of(load: Load, start: Index, count: int, size: int) -> ir.Value:
+    """`count` bytes in loads of `size` each, a power of two or all of them: a vector of i32, or of one i16."""
+    bits = 8 * min(size, 4)
+    parts = ir.VectorType.get([8 * size // bits], b.integer(bits))
+    loads = [load(b.add(start, i), size) for i in range(0, count, size)]
+    found = [b.emit("vector.bitcast", [v if size > 1 else elements([v])], [parts]) for v in loads]
+    joined = found[0] if len(found) == 1 else elements([b.lane_of(v, i) for v in found for i in range(b.width_of(v))])
+    if count % 4 or bits == 32:
+        return joined
+    return b.emit("vector.bitcast", [joined], [ir.VectorType.get([count // 4], b.i32())])
+
+
 def word_of(vector: ir.Value, type_: ir.Type) -> ir.Value:
     """A vector of bytes as one number."""
     return b.lane_of(b.emit("vector.bitcast", [vector], [ir.VectorType.get([1], type_)]), 0)
@@ -428,3 +441,29 @@ def narrow(index: Index) -> ir.Value:
 
 def elements(values: Sequence[ir.Value]) -> ir.Value:
     return b.emit("vector.from_elements", list(values), [ir.VectorType.get([len(values)], values[0].type)])
+
+
+def as_floats(words: ir.Value) -> ir.Value:
+    """An EXCESS-th of the E4M3 numbers that are the bytes of a vector of i32, in f32: by f16, which has all of them."""
+    count = 4 * b.width_of(words)
+    own = b.emit("vector.bitcast", [words], [ir.VectorType.get([count], b.integer(8))])
+    nothing = b.constant(0, own.type)
+    wide = b.shuffled(own, nothing, [place for i in range(count) for place in (count, i)])
+    wide = b.emit("vector.bitcast", [wide], [ir.VectorType.get([count // 2], b.i32())])
+    sizes = b.binary("arith.shrui", wide, b.constant(1, wide.type))
+    sizes = b.binary("arith.andi", sizes, b.constant(0x3F803F80, wide.type))
+    signs = b.binary("arith.andi", wide, b.constant(0x80008000, wide.type))
+    found = b.binary("arith.ori", sizes, signs)
+    return b.extend(b.emit("vector.bitcast", [found], [ir.VectorType.get([count], ir.F16Type.get())]))
+
+
+def bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:
+    """The bytes of such a shape that an op's result is computed from."""
+    for operand in op.operands if op is not None else ():
+        if isinstance(operand.type, ir.RankedTensorType):
+            if shape_of(operand) == shape:
+                return operand
+            found = bytes_behind(defining_op(operand), shape)
+            if found is not None:
+                return found
+    return None

@@ -17,7 +17,17 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, shape_of, viewed
-from lispgpt.passes.kernels.block_formats import FORMATS, PART, Both, Format, Load, elements
+from lispgpt.passes.kernels.block_formats import (
+    FORMATS,
+    PART,
+    Both,
+    Format,
+    Load,
+    as_floats,
+    bytes_behind,
+    elements,
+    words_of,
+)
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.targets import Gpu
@@ -59,7 +69,7 @@ class BlockWeights:
         if kind not in FORMATS or not plain:
             return None
         dtype = find_dtype(kind)
-        blocks = _bytes_behind(op, (operand.extent, inner // dtype.block, dtype.item_bytes))
+        blocks = bytes_behind(op, (operand.extent, inner // dtype.block, dtype.item_bytes))
         return BlockWeights(blocks, kind) if blocks is not None else None
 
     @property
@@ -170,7 +180,7 @@ class BlockWeights:
         Chips convert fewer numbers in a cycle than they permute bytes and subtract.
         """
         if self.has_floats:
-            return _as_floats(self.format.numbers(words, k))
+            return as_floats(self.format.numbers(words, k))
         real = _above(self._bytes(words, k, target), 23)
         return b.binary("arith.subf", real, b.constant(float(2**23 - self.format.least), real.type))
 
@@ -210,14 +220,7 @@ class BlockWeights:
         """`count` of a block's bytes, in loads as wide as its alignment allows: a vector of i32, or of one i16.  first:
         what `start` is a multiple of as `count` is."""
         size = gcd(first, find_dtype(self.kind).item_bytes, count)
-        bits = 8 * min(size, 4)
-        parts = ir.VectorType.get([8 * size // bits], b.integer(bits))
-        loads = [reader.read(self.blocks, [*place, b.add(start, i)], size) for i in range(0, count, size)]
-        found = [b.emit("vector.bitcast", [v if size > 1 else elements([v])], [parts]) for v in loads]
-        joined = elements([b.lane_of(v, i) for v in found for i in range(b.width_of(v))])
-        if count % 4:
-            return joined
-        return b.emit("vector.bitcast", [joined], [ir.VectorType.get([count // 4], b.i32())])
+        return words_of(lambda at, wide: reader.read(self.blocks, [*place, at], wide), start, count, size)
 
 
 def _read(reader: Reader, blocks: ir.Value, place: list[Index], start: Index, count: int) -> ir.Value:
@@ -236,19 +239,7 @@ def bytes_of_blocks(tensor: ir.Value) -> ir.Value | None:
     if not kind:
         return None
     (rows, numbers), dtype = shape_of(tensor), find_dtype(kind)
-    return _bytes_behind(defining_op(viewed(tensor)), (rows, numbers // dtype.block, dtype.item_bytes))
-
-
-def _bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:
-    """The bytes of such a shape that an op's result is computed from."""
-    for operand in op.operands if op is not None else ():
-        if isinstance(operand.type, ir.RankedTensorType):
-            if shape_of(operand) == shape:
-                return operand
-            found = _bytes_behind(defining_op(operand), shape)
-            if found is not None:
-                return found
-    return None
+    return bytes_behind(defining_op(viewed(tensor)), (rows, numbers // dtype.block, dtype.item_bytes))
 
 
 def _above(words: ir.Value, power: int) -> ir.Value:
@@ -280,20 +271,6 @@ def _short_of(words: ir.Value, least: int, target: Gpu) -> ir.Value:
             found = target.add_short_pair(above, b.constant(float(least - 128), pair))
             lanes.append(b.lane_of(b.emit("vector.bitcast", [found], [one]), 0))
     return b.emit("vector.bitcast", [b.vector_of(lanes)], [b.with_width(ir.BF16Type.get(), 2 * len(lanes))])
-
-
-def _as_floats(words: ir.Value) -> ir.Value:
-    """An EXCESS-th of the E4M3 numbers that are the bytes of a vector of i32, in f32: by f16, which has all of them."""
-    count = 4 * b.width_of(words)
-    own = b.emit("vector.bitcast", [words], [ir.VectorType.get([count], b.integer(8))])
-    nothing = b.constant(0, own.type)
-    wide = b.shuffled(own, nothing, [place for i in range(count) for place in (count, i)])
-    wide = b.emit("vector.bitcast", [wide], [ir.VectorType.get([count // 2], b.i32())])
-    sizes = b.binary("arith.shrui", wide, b.constant(1, wide.type))
-    sizes = b.binary("arith.andi", sizes, b.constant(0x3F803F80, wide.type))
-    signs = b.binary("arith.andi", wide, b.constant(0x80008000, wide.type))
-    found = b.binary("arith.ori", sizes, signs)
-    return b.extend(b.emit("vector.bitcast", [found], [ir.VectorType.get([count], ir.F16Type.get())]))
 
 
 def joined(words: Sequence[ir.Value]) -> ir.Value:

@@ -26,6 +26,7 @@ class Values(Protocol):
     target: Target
     assumed: frozenset[ir.Value]
     indices: dict[ir.Value, Index]
+    in_step: bool
 
     def bind(self, tensor: ir.Value, value: Callable[[Sequence[Index], int], ir.Value]) -> None: ...
 
@@ -36,6 +37,8 @@ class Values(Protocol):
     def index_of(self, value: ir.Value) -> Index: ...
 
     def scope(self) -> Any: ...
+
+    def stepping(self, in_step: bool = True) -> Any: ...
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.kernels.elementwise import Body, attributes_of, elementwise
 from lispgpt.passes.kernels.expand import exp
+from lispgpt.passes.kernels.packed_rows import packed_numbers
 from lispgpt.passes.kernels.rearranged import branch, insert_slice, iterated, rearranged, vectors_of_part
 from lispgpt.passes.kernels.reductions import reduced, vector_loop
 from lispgpt.passes.kernels.refusal import Refused
@@ -139,6 +140,9 @@ class Reader:
         if op.name in VIEWS:
             with self.stepping(self.in_step and keeps_step(op, width)):
                 return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
+        packed = packed_numbers(op, self, index, width) if "packed" in op.attributes and width > 1 else None
+        if packed is not None:
+            return packed
         if is_elementwise(op):
             return elementwise(self, op, index, width)
         if op.name == "tensor.insert_slice" and self.in_step and width > 1 and vectors_of_part(op) % width == 0:

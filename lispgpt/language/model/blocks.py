@@ -42,7 +42,7 @@ def unpacked(evaluator: Evaluator, weight: Weight, stored: ir.Value, form: Form)
     *outer, count, nbytes = stored.type.shape
     rows = shapes.reshape(evaluator, stored, (math.prod(outer), count, nbytes), form)
     value = evaluator.value_of(evaluator.call(library.names[weight.dtype], [rows], form), form)
-    _mark(value, rows)
+    marked_inline(value, rows)
     made = defining_op(value)
     while made.name in VIEWS:
         made = defining_op(made.operands[0])
@@ -51,8 +51,8 @@ def unpacked(evaluator: Evaluator, weight: Weight, stored: ir.Value, form: Form)
     return shapes.reshape(evaluator, value, (*outer, columns), form)
 
 
-def _mark(value: ir.Value, source: ir.Value) -> None:
-    """Mark the ops between two values."""
+def marked_inline(value: ir.Value, source: ir.Value) -> None:
+    """Mark the ops between two values: every kernel that reads what they make has its own."""
     op = defining_op(value)
     if value == source or op is None or "inline" in op.attributes:
         return
@@ -62,4 +62,4 @@ def _mark(value: ir.Value, source: ir.Value) -> None:
     for operand in [*op.operands, *inside]:
         owner = defining_op(operand)
         if owner is not None and owner.parent.operation == op.parent.operation and owner.block == op.block:
-            _mark(operand, source)
+            marked_inline(operand, source)

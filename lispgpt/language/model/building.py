@@ -15,6 +15,7 @@ from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
+from lispgpt.language.model import packed
 from lispgpt.language.model.adapting import check_adapted
 from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
 from lispgpt.language.model.gradient_checks import GradientChecks
@@ -59,8 +60,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int], any_size: 
     for state in model.states.values():
         extents = [sizes.get(size) if isinstance(size, str) else size for size in model.dimensions(state)]
         if None not in extents:
-            kind = ir.Type.parse(find_dtype(state.dtype).mlir)
-            types.append(shapes.tensor_type(evaluator, extents, kind, state.form))  # type: ignore[arg-type]
+            types.append(packed.stored_type(evaluator, state, extents))  # type: ignore[arg-type]
             held[f"state:{state.name}"] = state
     function = evaluator.builder.emit(
         "func.func", [], [], _attributes(evaluator, entry, sizes, declared), entry.form, 1

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from lispgpt.base.dtypes import BLOCK_DTYPES, CONFIG_DTYPES, DECLARED_DTYPES, MOST_DIMENSIONS, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, CONFIG_DTYPES, DECLARED_DTYPES, MOST_DIMENSIONS, ROW_DTYPES, find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.attributes import parse_type
 from lispgpt.language.core.environment import MISSING, Environment
@@ -16,6 +16,7 @@ from lispgpt.language.core.values import BlockType, State, Weight, describe
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.layers import Stack, is_stack, stack_of
+from lispgpt.language.model.packed import check_rows
 from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
 
@@ -192,12 +193,15 @@ def _state(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 
 def _one_state(evaluator: Evaluator, item: Form, environment: Environment, stack: Stack | None) -> None:
     model = evaluator.states.of(Model)
-    name, sizes, dtype = _declaration(evaluator, item, environment, "(kv [layers 2 heads context 64] bf16)")
+    example = "(kv [layers 2 heads context 64] bf16)"
+    name, sizes, dtype = _declaration(evaluator, item, environment, example, ROW_DTYPES)
     if name.name in model.states:
         evaluator.site.fail(f"the state {name.name} is declared twice", name)
+    dtype = "f64" if dtype in ROW_DTYPES and evaluator.builder.wide else dtype
     shape = tuple(_state_size(evaluator, size, environment) for size in sizes)
     leading, layers = ((stack.count,), stack.layers) if stack else ((), None)
     state = State(name.name, leading + shape, dtype, item, layers=layers)
+    check_rows(evaluator, state)
     model.states[name.name] = state
     environment.define(name, state)
 

@@ -11,10 +11,12 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Bytes, State, StateReference, Variable, Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, shapes, tensors
+from lispgpt.language.model import packed
 from lispgpt.language.model.blocks import is_in_blocks, unpacked
 from lispgpt.language.model.layers import place_of
 from lispgpt.language.model.narrow import U8, is_bytes, numbers_of
 from lispgpt.language.model.norms import warn_of_zeros
+from lispgpt.language.model.packed import is_packed
 from lispgpt.language.model.table import BATCH, Building, Model, Place, WholeTexts, Written
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -62,6 +64,8 @@ def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[
     if not isinstance(value, StateReference):
         evaluator.site.fail(f"a state or a part of one is wanted here, and this is {describe(value)}", form)
     model, state = evaluator.states.of(Model), value.state
+    if is_packed(state) and _texts(evaluator, state) is not None:
+        evaluator.site.fail(f"{state.name} is packed ({state.dtype}), and states of whole texts are not", form)
     dimensions = model.dimensions(state)
     extents = _extents(evaluator, state)
     if extents is None:
@@ -98,6 +102,21 @@ def _extents(evaluator: Evaluator, state: State) -> tuple[int, ...] | None:
 def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
     """`(read-state (kv l))`: what a state holds by now; in `whole-texts`, where nothing was written, zeros."""
     building(evaluator, form, "read-state")
+    state, found = _read(evaluator, form, reference)
+    if is_packed(state):
+        return packed.unpacked(evaluator, state, found, form)
+    return numbers_of(evaluator, found, form) if is_bytes(state) else found
+
+
+@builtin("state-as-stored", 1, 1)
+def _state_as_stored(evaluator: Evaluator, form: Form, reference: Any) -> Any:
+    """`(state-as-stored (kv l))`: what a state holds by now as it lies in memory: bytes, where its rows are packed."""
+    building(evaluator, form, "state-as-stored")
+    return _read(evaluator, form, reference)[1]
+
+
+def _read(evaluator: Evaluator, form: Form, reference: Any) -> tuple[State, ir.Value]:
+    """A state, and what it or a part of it holds by now."""
     state, offsets, sizes = _window(evaluator, reference, form)
     texts = _texts(evaluator, state)
     if texts is not None and texts.starts is not None:
@@ -107,10 +126,10 @@ def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
             form,
         )
     if texts is not None:
-        return _read_in_texts(evaluator, texts.written(state.name, offsets, sizes), state, offsets, sizes, form)
+        written = texts.written(state.name, offsets, sizes)
+        return state, _read_in_texts(evaluator, written, state, offsets, sizes, form)
     assert state.value is not None
-    found = shapes.extract(evaluator, state.value, offsets, sizes, form)
-    return numbers_of(evaluator, found, form) if is_bytes(state) else found
+    return state, shapes.extract(evaluator, state.value, offsets, sizes, form)
 
 
 def _read_in_texts(
@@ -178,7 +197,7 @@ def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: 
     texts = _texts(evaluator, state)
     value = _stored(evaluator, state, value, form)
     if texts is not None:
-        old = _read_state(evaluator, form, reference)
+        _, old = _read(evaluator, form, reference)
         if value.type != old.type:
             evaluator.site.fail(f"`write-state` gives {value.type} to what is {old.type}", form)
         texts.write(state.name, offsets, sizes, value)
@@ -196,7 +215,9 @@ def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: 
 def _stored(evaluator: Evaluator, state: State, value: Any, form: Form) -> ir.Value:
     """What a state is to hold, as it is kept."""
     if not is_bytes(state):
-        return shapes.tensor_of(evaluator, value, form, "write-state")
+        given = shapes.tensor_of(evaluator, value, form, "write-state")
+        is_whole = not is_packed(state) or not arithmetic.is_float(given.type.element_type)
+        return given if is_whole else packed.packed(evaluator, state, given, form)
     if not isinstance(value, Bytes):
         evaluator.site.fail(f"{state.name} is u8; (saturate x u8) makes what it is to hold", form)
     return value.value

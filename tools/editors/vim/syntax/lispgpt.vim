@@ -9,10 +9,10 @@ syntax keyword lispgptType bf16 f16 f32 f64 i1 i16 i32 i64 i8 index
 syntax keyword lispgptBuiltin != * + - -> -inf / : < <= = > >= abs adapt adapted added-rows all-weights assert at at-every-position batch batch-place call-with cast ceil ceil-div concat configured
 syntax keyword lispgptBuiltin cons contraction cos count devices dim drawn drop dtype elementwise entry? erf every-position exp expm1 factors filter first floor fold fp8 get gradients in-place indices
 syntax keyword lispgptBuiltin inf input-name input-value insert inserted int8 iq4_xs k_mix keys known-state known-weight last-multiplied layered list list? log log1p log2 map map? matching max merge
-syntax keyword lispgptBuiltin min mind-padding mod multiplied multiplied-as mxfp4 new norm-weight not nth output pi pow print print-i64 println q4_0 q4_k q5_k q6_k q8_0 quot range rank read-state
-syntax keyword lispgptBuiltin recompute reduce reshape rest restrict-shapes results reverse round row-places? row-positions rsqrt scaled scan select shape shared sin slice spread sqrt state-sizes
-syntax keyword lispgptBuiltin states-like stop-gradient str summed-as symbol take tanh tensor-type text-rows text-starts transpose type weight-beside weight-dtype weight-name weight-shape whole
-syntax keyword lispgptBuiltin whole-texts window without-window write-state write-state-at-positions
+syntax keyword lispgptBuiltin min mind-padding mod multiplied multiplied-as mxfp4 new norm-weight not nth output packed-rows pi pow print print-i64 println q4_0 q4_k q5_k q6_k q8_0 quot range rank
+syntax keyword lispgptBuiltin read-state recompute reduce reshape rest restrict-shapes results reverse round row-places? row-positions rsqrt scaled scan select shape shared sin slice spread sqrt
+syntax keyword lispgptBuiltin state-as-stored state-sizes states-like stop-gradient str summed-as symbol take tanh tensor-type text-rows text-starts transpose type unpacked-rows weight-beside
+syntax keyword lispgptBuiltin weight-dtype weight-name weight-shape whole whole-texts window without-window write-state write-state-at-positions
 syntax keyword lispgptCore !=i *f *i +f +i -f -i /f /i <=i <i =i >=i >i argmax best-and-report best-token divided first-chosen identity maximum null-ptr null? ptr-at ptr-load ptr-offset ptr-store!
 syntax keyword lispgptCore report-words sizes-as-text square sum
 syntax match lispgptNumber /\v<-?(0[xX][0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?)>/

@@ -1,0 +1,64 @@
+"""Packed rows of a state read a vector of numbers at a time, as `block_formats` has them.
+
+What an op's attribute `packed` names computes bf16 numbers [rows, row] of bytes [rows, blocks, bytes]; lib/packed.lisp
+says how, one number at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+from lispgpt.base.dtypes import OWN_BLOCKS, find_dtype, row_bytes
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, shape_of, viewed
+from lispgpt.passes.kernels.block_formats import FORMATS, as_floats, bytes_behind, words_of
+from lispgpt.passes.kernels.elementwise import Values
+
+
+def packed_kind(tensor: ir.Value) -> str:
+    """The type of the packed rows whose numbers a tensor is; "" where it is something else."""
+    op = defining_op(viewed(tensor))
+    return ir.StringAttr(op.attributes["packed"]).value if op is not None and "packed" in op.attributes else ""
+
+
+def packed_numbers(op: ir.Operation, reader: Values, index: Sequence[Index], width: int) -> ir.Value | None:
+    """`width` neighbours of what a `packed` op computes, in bf16; None where they are to be read one by one."""
+    kind, (rows, row) = ir.StringAttr(op.attributes["packed"]).value, shape_of(op.results[0])
+    dtype, form = find_dtype(kind), FORMATS[kind]
+    block = row if kind in OWN_BLOCKS else dtype.block
+    nbytes = row_bytes(kind, block)
+    stored = bytes_behind(op, (rows, row // block, nbytes))
+    within = block == row or (block % width == 0 and (reader.in_step or reader.target.aligned_rows))
+    if stored is None or (width % 4 and width != 2) or not within:
+        return None
+    first, (where, number) = form.bits[0].first, index
+    place = [where, b.div(number, block) if block < row else 0]
+    number = b.mod(number, block) if block < row else number
+
+    def load(start: Index, count: int) -> ir.Value:
+        """Bytes of the block, in loads as wide as its alignment allows."""
+        with reader.stepping(reader.target.aligned_rows):
+            size = gcd(first, nbytes, count) if reader.target.aligned_rows else count
+            return words_of(lambda at, wide: reader.read(stored, [*place, at], wide), start, count, size)
+
+    words, scale = load(b.add(first, number), width), b.splat(form.scales.scale(load(0, first), number)[0], width)
+    if dtype.floats and width == 2:
+        words = b.emit("arith.extui", [words], [ir.VectorType.get([1], b.i32())])
+    if dtype.floats:
+        found = as_floats(words)
+        found = found if width > 2 else b.shuffled(found, found, range(2))
+        return _upper(b.binary("arith.mulf", found, scale))
+    found = b.emit("vector.bitcast", [words], [ir.VectorType.get([width], b.integer(8))])
+    real = b.emit("arith.sitofp", [found], [b.with_width(b.f32(), width)])
+    return b.shortened(b.binary("arith.mulf", real, scale), ir.BF16Type.get())
+
+
+def _upper(value: ir.Value) -> ir.Value:
+    """A vector of f32 that bf16 has all of, in bf16."""
+    count = b.width_of(value)
+    halves = b.emit("vector.bitcast", [value], [ir.VectorType.get([2 * count], b.integer(16))])
+    upper = b.shuffled(halves, halves, range(1, 2 * count, 2))
+    return b.emit("vector.bitcast", [upper], [b.with_width(ir.BF16Type.get(), count)])
