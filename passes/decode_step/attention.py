@@ -1,34 +1,202 @@
 """Attention of a clustered launch: a block's positions of some heads, whose number modulo the ranks is its rank.
 
+What the product before has made of the cluster's rows lies in each of its blocks' memories, and what is made ahead of
+the layers in each block's own: attention's kernel is read with both in place of its arguments, so that what it does to
+queries and keys, such as a rotation, is done in registers by whoever reads them.
+
 A cluster's subgroups share its heads of keys and values out, and each head's subgroups the block's positions.  A row of
 keys is one for some lanes, each with 16 or 32 bytes; a subgroup takes as many at once as there is room for.  Keys and
 values of earlier positions are loaded before the query is there, as many as registers hold, as the words that lie
 there: who converts a number waits for it.  The first of them may lie in the block's memory; where none do, all are
 brought to the cache of all cores while the layer ahead is under way, to stay there.  Further ones come one batch after
 the other, whose result is joined to what the subgroup has left of those before.  The row's own key and value come with
-the query; the block whose position it is writes them: in each cluster that has their head the same.
+the query; the block whose position it is writes them: in each cluster that has their head the same.  Parts over some
+positions are joined: of a block's subgroups, then of a cluster's ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 
 from lispgpt.base.dtypes import DTYPES
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import element_type
+from lispgpt.ir.structure import defining_op, element_type, viewed
 from lispgpt.ir.threads import each, either, fused, greater, if_there, lesser, real, when, word
 from lispgpt.passes.decode_step.kv_cache import row_words, rows_there
-from lispgpt.passes.decode_step.launch import Copied, Launch, lanes
-from lispgpt.passes.decode_step.queries import HeadReader
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
-from lispgpt.passes.kernels.attention import cache_of, own_index, place_of_row, read_operand, score_at
+from lispgpt.passes.decode_step.launch import Copied, Launch, copied, lanes
+from lispgpt.passes.decode_step.layout import RANKS, SUBGROUPS
+from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
+from lispgpt.passes.kernels.attention import (
+    bind_cache,
+    cache_of,
+    own_index,
+    place_of_row,
+    read_operand,
+    read_row,
+    score_at,
+)
 from lispgpt.passes.kernels.expand import exp2
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.team import Team
+from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.recognise.cache_writes import CacheWrite
 from lispgpt.passes.targets import ptx
+
+
+def make_hoisted(
+    launch: Launch, position: Number, row: Index | None, spread: Callable[[int, Callable[[Number], None]], None]
+) -> None:
+    """row: of several sequences, this one's.  spread: (count, body) calls body(number) of so many numbers, each by one
+    thread."""
+    for ahead in launch.chain.hoisted:
+        with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
+            for argument, series in ahead.arguments.items():
+                if series.buffer == launch.chain.tokens:
+                    raise Refused("what a kernel ahead of the layers makes depends on the token")
+                if series.buffer == launch.chain.positions:
+                    made.hold(argument, position.value)
+            for tensor, memory in outputs_of(made.op):
+                argument = ahead.results[ir.BlockArgument(memory).arg_number]
+                shape = launch.layout.hoisted[argument]
+                start = launch.place("ahead") + launch.layout.hoisted_at[argument]
+                spread(prod(shape), partial(_leave, made, tensor, shape, start, row))
+
+
+def _leave(
+    made: Copied, tensor: ir.Value, shape: tuple[int, ...], start: Number, row: Index | None, number: Number
+) -> None:
+    index, rest = [], number
+    for extent in shape[:0:-1]:
+        index.append((rest % extent).index())
+        rest = rest // extent
+    with made.reader.scope():
+        value = Number(made.reader.read(tensor, [rest.index() if row is None else row, *index[::-1]]))
+    ptx.store_words(start + number * 4, [value])
+
+
+class HeadReader:
+    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own,
+    sequence: which it is."""
+
+    def __init__(
+        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Number, sequence: Number | int = 0
+    ) -> None:
+        self.launch, self.made, self.normed, self.position, self.sequence = launch, made, normed, position, sequence
+        attention, layout = attention_of(made.op), launch.layout
+        assert attention is not None
+        self.attention, self.heads, self.depth = attention, layout.heads, layout.depth
+        self.base = word(0)
+        self._bind()
+
+    def _bind(self) -> None:
+        launch, made = self.launch, self.made
+        for tensor in made.tensors[launch.chain.rows_argument]:
+            made.reader.bind(tensor, partial(self._own_columns, made.reader))
+        for number, (one, norm) in enumerate(zip(self.normed, launch.chain.head_norms, strict=True)):
+            for tensor in one.tensors[norm.source]:
+                one.reader.bind(tensor, partial(self._own_columns, one.reader))
+            for tensor in one.tensors[norm.gamma] if number in launch.layout.gammas else ():
+                one.reader.bind(tensor, partial(self._gamma, one.reader, launch.layout.gammas[number]))
+            for tensor in made.tensors[norm.result]:
+                made.reader.bind(tensor, partial(self._normed, number))
+        for argument, shape in launch.layout.hoisted.items():
+            for tensor in made.tensors[argument]:
+                made.reader.bind(tensor, partial(self._hoisted, launch.layout.hoisted_at[argument], shape))
+        for argument, series in launch.chain.attended.items():
+            if series.buffer == launch.chain.positions:
+                made.hold(argument, self.position.value)
+        bind_cache(self.attention, made.reader)
+
+    def _own_columns(self, reader: Reader, index: Sequence[Index], width: int) -> ir.Value:
+        """What the product before has made of the row's columns, of those that are the cluster's."""
+        return _loaded(self.launch.place("own") + (word(index[-1]) - self.base) * 4, width, reader.in_step)
+
+    def _hoisted(self, first: int, shape: Sequence[int], index: Sequence[Index], width: int) -> ir.Value:
+        number = word(index[0]) if shape[0] > 1 else word(0)
+        for i, extent in zip(index[1:], shape[1:], strict=True):
+            number = number * extent + word(i)
+        return _loaded(self.launch.place("ahead") + first + number * 4, width, self.made.reader.in_step)
+
+    def _gamma(self, reader: Reader, place: int, index: Sequence[Index], width: int) -> ir.Value:
+        """The weights of a norm of heads that lie in the block's memory."""
+        start = self.launch.place("gammas") + 4 * self.depth * place
+        return _loaded(start + word(index[-1]) * 4, width, reader.in_step)
+
+    def _normed(self, number: int, index: Sequence[Index], width: int) -> ir.Value:
+        """What a norm makes of a head's row, whose sum a subgroup's lanes find together, once for what is read of one
+        head."""
+        one, reader = self.normed[number], self.made.reader
+        one.reader.team = Team(self.launch.lane.index(), 32, 32, self.launch.subgroup.value)
+        factor = defining_op(viewed(one.result)).operands[1]
+
+        def make() -> ir.Value:
+            one.reader.bound.pop(factor, None)
+            with one.reader.scope(), one.reader.stepping():
+                return one.reader.read(factor, index[:-1])
+
+        one.reader.hold(factor, reader.once((factor, "of a head"), make))
+        with one.reader.scope(), one.reader.stepping(reader.in_step):
+            return one.reader.read(one.result, index, width)
+
+    def place(self, shared: Number, member: Number | int) -> list[Index]:
+        """Indices of attention's leading loops: of a cluster's head of keys, and one of its heads of queries."""
+        launch, heads, layout = self.launch, self.heads, self.launch.layout
+        number = launch.head_of_keys(shared)
+        if heads.group > layout.each:
+            member = launch.share * layout.each % heads.group + member
+        member = word(member)
+        return self.heads.place(number.index(), member.index(), self.row)
+
+    @property
+    def row(self) -> Index:
+        """The number of the sequence's row."""
+        return self.sequence if isinstance(self.sequence, int) else self.sequence.index()
+
+    def slot(self, shared: Number, member: Number | int) -> Number:
+        """The number of a head among the cluster's."""
+        return shared * self.launch.layout.members + member
+
+    def query(self, shared: Number, member: Number | int, column: Number, width: int) -> list[Number]:
+        """As f32, as it is made of the cluster's columns."""
+        layout, firsts = self.launch.layout, self.heads.firsts
+        self.base = self.launch.share * (layout.each * self.depth) + firsts[0]
+        reader = self.made.reader
+        with reader.scope(), reader.stepping():
+            place = self.place(shared, member)
+            return lanes(b.extend(read_operand(reader, self.attention.queries, place, 0, column.index(), width)))
+
+    def own_row(self, kind: int, shared: Number, column: Number) -> ir.Value:
+        """Two numbers of the row's own key (0) or value (1), as the cache has them."""
+        layout, reader = self.launch.layout, self.made.reader
+        before = layout.rows_of_kinds[0] + kind * layout.rows_of_kinds[1]
+        self.base = self.launch.first_shared * self.depth + (self.heads.firsts[1 + kind] - before)
+        with reader.scope(), reader.stepping():
+            index = own_index(self.attention, kind, self.place(shared, 0), column.index())
+            return read_row(self.attention.writes[kind], reader, self.row, index, 2)
+
+    def members(self, body: Callable[[Number], None]) -> None:
+        """For each of the heads that have the subgroup's keys in common."""
+        members = self.launch.layout.members
+        if members == 1:
+            body(word(0))
+        else:
+            each(0, members, body)
+
+    def part(self, slot: Number) -> Number:
+        return slot * ((self.launch.layout.head_subgroups + 1) * self.launch.layout.part)
+
+
+def _loaded(address: Number, width: int, together: bool) -> ir.Value:
+    """So many f32 of a block's memory; together: at an address of as many's size, or of four's."""
+    at_once = min(width, 4) if together and width in (2, 4, 8) else 1
+    return b.vector_of([w.value for i in range(0, width, at_once) for w in ptx.load_reals(address + 4 * i, at_once)])
+
 
 LOG2_E = 1.4426950408889634
 LOWEST = -1e30
@@ -299,3 +467,108 @@ class NewRow(HeadReader):
             index = own_index(self.attention, kind, self.place(shared, 0), column.index())
             where = place_of_row(write, self.made.reader, self.row, index)
             b.store(value, cache_of(self.attention), where)
+
+
+FEW = 4
+"""Subgroups whose parts are joined where no others have any."""
+
+
+def merge(launch: Launch, position: Number, receive: Number) -> None:
+    """By the finisher: join the block's parts of each head, publish it to all ranks, and join theirs to the heads'
+    results.
+
+    receive: the parity of the phase in which theirs are there.
+    """
+    _for_heads(launch, lambda head: _publish(launch, position, head))
+    ptx.wait(launch.barrier("merged"), receive)
+    _for_heads(launch, lambda head: _whole(launch, head))
+
+
+def _for_heads(launch: Launch, body: Callable[[Number], None]) -> None:
+    if launch.layout.each == 1:
+        body(word(0))
+    else:
+        each(0, launch.layout.each, body)
+
+
+def pairs_of(launch: Launch) -> tuple[list[Number], list[Number | None]]:
+    """(first numbers of pairs that a lane has of a head, whether there are such, where not all lanes have them)."""
+    depth = launch.layout.depth
+    firsts = range(0, depth, 64)
+    at = [launch.lane * 2 + first for first in firsts]
+    there = [None if first + 64 <= depth else number < depth for first, number in zip(firsts, at, strict=True)]
+    return [n if t is None else t.where(n, 0) for n, t in zip(at, there, strict=True)], there
+
+
+def _publish(launch: Launch, position: Number, head: Number) -> None:
+    """Of one head."""
+    layout, lane = launch.layout, launch.lane
+    at, there = pairs_of(launch)
+    top, total, *numbers = join_parts(launch, launch.past(position), launch.owns(position), head, at)
+    to = (head * RANKS + launch.rank) * layout.part
+    for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+        pair = numbers[2 * i : 2 * i + 2]
+        four = to + (number - lane % 2 * 2) * 4, launch.of_neighbours(pair, 2)
+        if_there(inside, partial(launch.send, "merged", [four], 2))
+
+    def end() -> None:
+        remote = launch.remote(lane)
+        place = to + (layout.at["merged"] + 4 * layout.depth)
+        ptx.send(remote + place, [top, total], remote + layout.barrier["merged"])
+
+    when(lane < RANKS, end)
+
+
+def join_parts(launch: Launch, count: Number, owns: Number | None, head: Number, at: Sequence[Number]) -> list[Number]:
+    """A block's subgroups' parts of one head, over so many earlier positions, and that of the row's own key, where the
+    block has it (None: it does): the largest score, the sum below it, and a lane's numbers."""
+    layout = launch.layout
+    first = launch.place("parts") + head * ((layout.head_subgroups + 1) * layout.part)
+
+    def join(subgroups: range) -> list[Number]:
+        places = [first + w * layout.part for w in (*subgroups, layout.head_subgroups)]
+        ends = [ptx.load_reals(place + 4 * layout.depth, 2) for place in places]
+        numbers = [[w for n in at for w in ptx.load_reals(place + n * 4, 2)] for place in places]
+        if owns is not None:
+            last_top, last_total = ends[-1]
+            ends[-1] = [owns.where(last_top, LOWEST), owns.where(last_total, 0.0)]
+            numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
+        return _joined(launch, ends, numbers)
+
+    if layout.head_subgroups <= FEW:
+        return join(range(layout.head_subgroups))
+    few = count <= FEW * (32 // layout.row_lanes)
+    kinds = "f" * (2 + 2 * len(at))
+    return either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_subgroups)))
+
+
+def _whole(launch: Launch, head: Number) -> None:
+    """One head's result, as an operand."""
+    layout = launch.layout
+    at, there = pairs_of(launch)
+    first = launch.place("merged") + head * (RANKS * layout.part)
+    mine = [first + i * layout.part for i in range(RANKS)]
+    ends = [ptx.load_reals(m + 4 * layout.depth, 2) for m in mine]
+    numbers = [[w for n in at for w in ptx.load_reals(m + n * 4, 2)] for m in mine]
+    _, total, *sums = _joined(launch, ends, numbers)
+    whole = Number(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
+    for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+        pair = (head * layout.depth + number) // 2
+        both = [s * whole for s in sums[2 * i : 2 * i + 2]]
+        to = launch.place("attended") + pair * PAIR
+        if_there(inside, partial(ptx.store_words, to, parts_of_pair(*both)))
+
+
+def _joined(launch: Launch, ends: list[list[Number]], numbers: list[list[Number]]) -> list[Number]:
+    top = _largest([one for one, _ in ends])
+    factors = [Number(exp2((one - top).value, launch.target)) for one, _ in ends]
+    total, sums = factors[0] * ends[0][1], [factors[0] * n for n in numbers[0]]
+    for factor, (_, part), own in zip(factors[1:], ends[1:], numbers[1:], strict=True):
+        total = fused(factor, part, total)
+        sums = [fused(factor, n, s) for n, s in zip(own, sums, strict=True)]
+    return [top, total, *sums]
+
+
+def _largest(numbers: list[Number]) -> Number:
+    half = len(numbers) // 2
+    return greater(_largest(numbers[:half]), _largest(numbers[half:])) if half else numbers[0]

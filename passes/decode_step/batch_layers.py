@@ -9,22 +9,19 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import each, either, if_there, lesser, loop, real, when, word
-from lispgpt.passes.decode_step.attention import NewRow, PastRows
+from lispgpt.passes.decode_step.attention import NewRow, PastRows, join_parts, make_hoisted, pairs_of
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS, STEP_BYTES, SUMMER
 from lispgpt.passes.decode_step.batch_products import Held, TextProducts, for_threads, put
 from lispgpt.passes.decode_step.batch_sums import BatchResidual, Exchange, Place, Summer, leave_addends, wait_for_tokens
 from lispgpt.passes.decode_step.chain import NormWeights
-from lispgpt.passes.decode_step.hoisted import make_hoisted
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kernel import StepKernel, clear, input_of
 from lispgpt.passes.decode_step.largest_logit import choose, chosen_before, end, report
 from lispgpt.passes.decode_step.launch import Launch, attention_of_layer
-from lispgpt.passes.decode_step.layout import PARTS, WEIGHT_COPIER
+from lispgpt.passes.decode_step.layout import PARTS, SUBGROUPS, THREADS, WEIGHT_COPIER, Sharing
 from lispgpt.passes.decode_step.lm_head import BatchLmHead
 from lispgpt.passes.decode_step.residual import Residual
 from lispgpt.passes.decode_step.rows import HiddenUnits, Queries, Row, Rows
-from lispgpt.passes.decode_step.sharing import SUBGROUPS, THREADS, Sharing
-from lispgpt.passes.decode_step.softmax_merge import join_parts, pairs_of
 from lispgpt.passes.decode_step.weight_copies import WeightCopier, chunks_ahead
 from lispgpt.passes.targets import ptx
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES

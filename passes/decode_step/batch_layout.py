@@ -12,8 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import lcm
 
-from lispgpt.passes.decode_step.layout import BARRIER_BYTES, LINE, PLACES, RANKS, Layout
-from lispgpt.passes.decode_step.sharing import SUBGROUPS, Sharing
+from lispgpt.passes.decode_step.layout import BARRIER_BYTES, LINE, PLACES, RANKS, SUBGROUPS, Layout, Sharing
 from lispgpt.passes.kernels.refusal import Refused
 
 MOST_SEQUENCES = RANKS

@@ -22,10 +22,9 @@ from lispgpt.passes.decode_step.batch_layout import (
     pitch,
 )
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.layout import LINE
+from lispgpt.passes.decode_step.layout import LINE, THREADS, Sharing
 from lispgpt.passes.decode_step.products import LINE_STEPS, Held, Numbers, Products, Read, tiles_of
 from lispgpt.passes.decode_step.residual import Residual
-from lispgpt.passes.decode_step.sharing import THREADS, Sharing
 from lispgpt.passes.decode_step.weights import Fragment, Weights
 from lispgpt.passes.targets import ptx
 

@@ -21,9 +21,8 @@ from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS
 from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.launch import Copied, Launch, copied, embedded, finished, joined, lanes, preload
-from lispgpt.passes.decode_step.layout import RANKS, TOKEN
+from lispgpt.passes.decode_step.layout import RANKS, THREADS, TOKEN, Sharing
 from lispgpt.passes.decode_step.residual import Piece, Residual
-from lispgpt.passes.decode_step.sharing import THREADS, Sharing
 from lispgpt.passes.targets import ptx
 
 

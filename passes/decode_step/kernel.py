@@ -12,14 +12,20 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.threads import each, when, word
 from lispgpt.passes.decode_step.chain import Chain
-from lispgpt.passes.decode_step.exchange import Exchanger
-from lispgpt.passes.decode_step.finish import Finisher
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kv_cache import ARRIVALS, row_maps
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.layout import CLOCKED_BY, EXCHANGER, FINISHER, LINE, RANKS, WEIGHT_COPIER, Layout
-from lispgpt.passes.decode_step.multiply import Multipliers
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.layout import (
+    CLOCKED_BY,
+    EXCHANGER,
+    FINISHER,
+    LINE,
+    RANKS,
+    SUBGROUPS,
+    WEIGHT_COPIER,
+    Layout,
+)
+from lispgpt.passes.decode_step.one_sequence import Exchanger, Finisher, Multipliers
 from lispgpt.passes.decode_step.weight_copies import WeightCopier, chunks_ahead, weight_map
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import contract, set_launch

@@ -17,8 +17,7 @@ from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.ir.threads import each, lesser, when, word
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.layout import LINE, RANKS, Layout
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.layout import LINE, RANKS, SUBGROUPS, Layout
 from lispgpt.passes.targets import ptx
 
 LINE_BYTES = 2 * LINE

@@ -19,7 +19,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import either, greater, lesser, real, when, word
 from lispgpt.passes.decode_step.launch import Launch
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.layout import SUBGROUPS
 from lispgpt.passes.targets import ptx
 
 PAUSE = 450

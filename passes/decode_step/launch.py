@@ -14,8 +14,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations
 from lispgpt.ir.threads import lesser, when, word
 from lispgpt.passes.decode_step.chain import Chain, Product, Series
-from lispgpt.passes.decode_step.layout import MULTIPLIERS, RANKS, Layout
-from lispgpt.passes.decode_step.sharing import THREADS
+from lispgpt.passes.decode_step.layout import MULTIPLIERS, RANKS, THREADS, Layout
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import Gpu, ptx

@@ -2,7 +2,13 @@
 
 Rows 0 to 7 of an instruction are a chunk's along the first half of the depth, rows 8 to 15 the same along the second.
 On the way it finds each sequence's largest logit, or, where the token is drawn, leaves all logits in the block's
-memory.  A subgroup always reads the same slots, so that it sees every phase of their barriers.
+memory.
+
+The weight copier brings as many chunks as the ring has slots, ahead of the lm head.  A subgroup always reads the same
+slots, so that it sees every phase of their barriers, and brings what comes behind them itself, as soon as it has read
+one: through one thread for all each would wait for all others.  A chunk that a subgroup brings has a barrier of its
+own, with a phase for each run.  Of several sequences subgroups have so much to multiply that the weight copier brings
+all chunks as fast.
 """
 
 from __future__ import annotations
@@ -14,19 +20,74 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import lesser, when, word
+from lispgpt.ir.threads import either, lesser, loop, when, word
 from lispgpt.passes.decode_step.batch_products import TextProducts, added, put
-from lispgpt.passes.decode_step.candidates import Heats
+from lispgpt.passes.decode_step.draw import Heats
 from lispgpt.passes.decode_step.largest_logit import LOWEST, Best, publish, rank_of
 from lispgpt.passes.decode_step.launch import Copied, Launch, finished
-from lispgpt.passes.decode_step.layout import RESIDUAL_STREAM, TWO_ROLES
-from lispgpt.passes.decode_step.lm_head_ring import LmHeadChunks
-from lispgpt.passes.decode_step.products import Products
+from lispgpt.passes.decode_step.layout import RESIDUAL_STREAM, SUBGROUPS, TWO_ROLES
+from lispgpt.passes.decode_step.products import AT_ONCE, Products, operand_of
 from lispgpt.passes.decode_step.residual import Residual
-from lispgpt.passes.decode_step.row_products import AT_ONCE, operand_of
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.weight_copies import Copies, lasting_lm_chunks
 from lispgpt.passes.decode_step.weights import Fragment, weights_of
 from lispgpt.passes.targets import ptx
+
+Chunk = Callable[..., Sequence[Number]]
+"""(its number among the block's, where it lies, what to call once it is read, *what is carried) -> the same."""
+
+
+class LmHeadChunks:
+    """By the subgroups that multiply.  chunk: the first one's number in the ring.  run: of the launch."""
+
+    def __init__(self, launch: Launch, chunk: Number, run: Number) -> None:
+        self.launch, self.chunk, self.run = launch, chunk, run
+        if launch.layout.brings:
+            self.copies, self.lasting = Copies(launch), lasting_lm_chunks(launch, launch.position + run)
+
+    def walk(self, inits: Sequence[Number], kinds: str, body: Chunk) -> list[Number]:
+        launch, slots = self.launch, self.launch.layout.stages
+        offset = self.chunk % slots
+
+        def of_round(round_: Number, *carried: Number) -> list[Number]:
+            def of_slot(slot: Number, *carried: Number) -> list[Number]:
+                number = (slot + slots - offset) % slots + round_ * slots
+
+                def one() -> list[Number]:
+                    self._await(number, slot, round_)
+                    base, release = launch.start + slot * launch.layout.chunk, partial(self._release, number, slot)
+                    return list(body(number, base, release, *carried))
+
+                return either(number < launch.heads, kinds, one, lambda: list(carried))
+
+            return loop(launch.subgroup, slots, carried, of_slot, SUBGROUPS)
+
+        return loop(0, (launch.heads + (slots - 1)) // slots, inits, of_round)
+
+    def _await(self, number: Number, slot: Number, round_: Number) -> None:
+        launch, (_, parity) = self.launch, self.launch.slot(self.chunk + number)
+        if not launch.layout.brings:
+            ptx.wait(launch.full(slot), parity)
+            return
+        first = round_ == 0
+        barrier = first.where(launch.full(slot), launch.brought(number))
+        ptx.wait(barrier, first.where(parity, self.run & 1))
+
+    def _release(self, number: Number, slot: Number) -> None:
+        """By a subgroup that has read a chunk: bring the next one to its slot, or leave it to the residual stream."""
+        launch, layout, next_ = self.launch, self.launch.layout, number + self.launch.layout.stages
+
+        def bring() -> None:
+            hint = (number < self.lasting).where(self.copies.lasting, self.copies.passing)
+            self.copies.bring("lm_head", self.copies.lm_head_at(next_), slot, launch.brought(next_), hint, word(0))
+
+        def leave() -> None:
+            ptx.arrive(launch.empty(slot), layout.arrivals)
+
+        def go_on() -> None:
+            b.either((next_ < launch.heads).value, bring, leave)
+
+        launch.once_read(go_on if layout.brings else leave)
+
 
 HELD = 64
 """Words of an operand that a lane has in registers, at most."""

@@ -22,7 +22,7 @@ from lispgpt.passes.decode_step.launch import (
     moments_of,
     preload,
 )
-from lispgpt.passes.decode_step.sharing import SUBGROUPS
+from lispgpt.passes.decode_step.layout import SUBGROUPS
 from lispgpt.passes.targets import ptx
 
 
