@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lispgpt.ir import build as b
-from lispgpt.ir.arithmetic import Number
+from lispgpt.ir.arithmetic import Number, Operand
 from lispgpt.ir.mlir import create_op, ir
 
 
@@ -74,22 +74,34 @@ def again(inits: Sequence[Number], body: Callable[..., tuple[Number, Sequence[Nu
     return [Number(result) for result in op.results]
 
 
-def when(condition: Number, body: Callable[[], Any]) -> None:
-    b.if_then(condition.value, body)
+Condition = Number | None
+"""Whether something holds; None: it always does, which is known while compiling."""
 
 
-def if_there(condition: Number | None, body: Callable[[], Any]) -> None:
-    """The same where there is a condition at all; None: it always holds."""
+def when(condition: Condition, body: Callable[[], Any]) -> None:
     if condition is None:
         body()
     else:
-        when(condition, body)
+        b.if_then(condition.value, body)
+
+
+def both(one: Condition, other: Condition) -> Condition:
+    """Whether both hold."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def chosen(condition: Condition, yes: Number, no: Operand) -> Number:
+    return yes if condition is None else condition.where(yes, no)
 
 
 def either(
-    condition: Number, kinds: str, then: Callable[[], Sequence[Number]], otherwise: Callable[[], Sequence[Number]]
+    condition: Condition, kinds: str, then: Callable[[], Sequence[Number]], otherwise: Callable[[], Sequence[Number]]
 ) -> list[Number]:
     """The values of one side or of the other.  kinds: r (i32), f (f32) or l (i64) for each."""
+    if condition is None:
+        return list(then())
     types = [{"r": b.i32, "f": b.f32, "l": b.i64}[kind]() for kind in kinds]
     found = b.choose(condition.value, types, lambda: [w.value for w in then()], lambda: [w.value for w in otherwise()])
     return list(map(Number, found))

@@ -26,7 +26,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, element_type, viewed
-from lispgpt.ir.threads import each, either, fused, greater, if_there, lesser, real, when, word
+from lispgpt.ir.threads import chosen, each, either, fused, greater, lesser, real, when, word
 from lispgpt.passes.decode_step.kv_cache import row_words, rows_there
 from lispgpt.passes.decode_step.launch import Copied, Launch, copied, lanes
 from lispgpt.passes.decode_step.layout import RANKS, SUBGROUPS
@@ -55,7 +55,7 @@ def make_hoisted(
     """row: of several sequences, this one's.  spread: (count, body) calls body(number) of so many numbers, each by one
     thread."""
     for ahead in launch.chain.hoisted:
-        with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
+        with copied(launch, ahead, 0) as made:
             for argument, series in ahead.arguments.items():
                 if series.buffer == launch.chain.tokens:
                     raise Refused("what a kernel ahead of the layers makes depends on the token")
@@ -96,19 +96,15 @@ class HeadReader:
 
     def _bind(self) -> None:
         launch, made = self.launch, self.made
-        for tensor in made.tensors[launch.chain.rows_argument]:
-            made.reader.bind(tensor, partial(self._own_columns, made.reader))
+        made.bind(launch.chain.rows_argument, partial(self._own_columns, made.reader))
         for number, (one, norm) in enumerate(zip(self.normed, launch.chain.head_norms, strict=True)):
-            for tensor in one.tensors[norm.source]:
-                one.reader.bind(tensor, partial(self._own_columns, one.reader))
-            for tensor in one.tensors[norm.gamma] if number in launch.layout.gammas else ():
-                one.reader.bind(tensor, partial(self._gamma, one.reader, launch.layout.gammas[number]))
-            for tensor in made.tensors[norm.result]:
-                made.reader.bind(tensor, partial(self._normed, number))
+            one.bind(norm.source, partial(self._own_columns, one.reader))
+            if number in launch.layout.gammas:
+                one.bind(norm.gamma, partial(self._gamma, one.reader, launch.layout.gammas[number]))
+            made.bind(norm.result, partial(self._normed, number))
         for argument, shape in launch.layout.hoisted.items():
-            for tensor in made.tensors[argument]:
-                made.reader.bind(tensor, partial(self._hoisted, launch.layout.hoisted_at[argument], shape))
-        for argument, series in launch.chain.attended.items():
+            made.bind(argument, partial(self._hoisted, launch.layout.hoisted_at[argument], shape))
+        for argument, series in launch.chain.attention.arguments.items():
             if series.buffer == launch.chain.positions:
                 made.hold(argument, self.position.value)
         bind_cache(self.attention, made.reader)
@@ -180,14 +176,6 @@ class HeadReader:
             index = own_index(self.attention, kind, self.place(shared, 0), column.index())
             return read_row(self.attention.writes[kind], reader, self.row, index, 2)
 
-    def members(self, body: Callable[[Number], None]) -> None:
-        """For each of the heads that have the subgroup's keys in common."""
-        members = self.launch.layout.members
-        if members == 1:
-            body(word(0))
-        else:
-            each(0, members, body)
-
     def part(self, slot: Number) -> Number:
         return slot * ((self.launch.layout.head_subgroups + 1) * self.launch.layout.part)
 
@@ -226,12 +214,10 @@ class PastRows(HeadReader):
         self.shared = number if busy is None else lesser(number, word(layout.kv - 1))
         self.within = launch.subgroup % layout.head_subgroups if layout.kv > 1 else launch.subgroup
         self.count = launch.past(position)
-        if busy is not None:
-            self.count = busy.where(self.count, 0)
-        self.busy = busy
+        self.count, self.busy = chosen(busy, self.count, 0), busy
         column = launch.lane % self.across * self.numbers
         self.inside = column < self.depth if self.across * self.numbers > self.depth else None
-        self.column = column if self.inside is None else self.inside.where(column, 0)
+        self.column = chosen(self.inside, column, 0)
         self.step, self.turns, self.near = layout.row_step, layout.turns, layout.near
         self.more = layout.all_turns > self.turns
         self.early = min(self.near + max(1, layout.numbers // (2 * self.words)), self.turns)
@@ -246,7 +232,7 @@ class PastRows(HeadReader):
         """Bring what `load` and `attend` read to the cache of all cores."""
         for tensor in self.attention.updated:
             self.made.reader.bind(tensor, self._fetch)
-        each(0, self._turns(self.count - self.within * self.at_once), self._read)
+        each(0, self._all_turns(), self._read)
 
     def _fetch(self, index: Sequence[Index], width: int) -> ir.Value:
         memory = cache_of(self.attention)
@@ -273,25 +259,21 @@ class PastRows(HeadReader):
         first, words = self.within * self.at_once + turn * self.step, self.words
         row = lesser(first + self.launch.lane // self.across, self.count - 1)
         byte = self.column * (4 * words // self.numbers)
-        found = either(
-            first < self.count,
-            "r" * (2 * words),
-            lambda: row_words(self.launch, self.shared, row, byte, words),
-            lambda: [word(0)] * (2 * words),
-        )
-        return found[:words], found[words:]
+        return self._where(first < self.count, lambda: row_words(self.launch, self.shared, row, byte, words))
+
+    def _where(self, any_: Number, read: Callable[[], list[Number]]) -> tuple[list[Number], list[Number]]:
+        """The words of keys and values where a subgroup has any, else zeros."""
+        found = either(any_, "r" * (2 * self.words), read, lambda: [word(0)] * (2 * self.words))
+        return found[: self.words], found[self.words :]
 
     def _row(self, turn: Number) -> tuple[list[Number], list[Number]]:
-        any_ = self.within * self.at_once + turn * self.step < self.count
-
         words = ir.VectorType.get([self.words], b.i32())
 
         def read() -> list[Number]:
             both = [b.emit("vector.bitcast", [row], [words]) for row in self._read(turn)]
             return [*lanes(both[0]), *lanes(both[1])]
 
-        found = either(any_, "r" * (2 * self.words), read, lambda: [word(0)] * (2 * self.words))
-        return found[: self.words], found[self.words :]
+        return self._where(self.within * self.at_once + turn * self.step < self.count, read)
 
     def _read(self, turn: Number) -> list[ir.Value]:
         """A lane's part of a key and a value; of the last ones where there are no more."""
@@ -315,19 +297,19 @@ class PastRows(HeadReader):
         def attend(member: Number) -> None:
             b.either(none, lambda: self._leave_nothing(member), lambda: self._attend_first(rows, member, counts))
 
-        self.members(attend)
+        _for_each(self.launch.layout.members, attend)
         if not self.more:
             return
 
         def batch(first: Number) -> None:
             further = [self._row(first + turn) for turn in range(self.turns)]
-            self.members(lambda member: self._attend(further, member, first))
+            _for_each(self.launch.layout.members, lambda member: self._attend(further, member, first))
 
+        each(self.turns, self._all_turns(), batch, self.turns)
+
+    def _all_turns(self) -> Number:
+        """How many turns a subgroup has, of the positions that are left for it and those behind it."""
         left = self.count - self.within * self.at_once
-        each(self.turns, self._turns(left), batch, self.turns)
-
-    def _turns(self, left: Number) -> Number:
-        """How many turns a subgroup has, of so many positions that are left for it and those behind it."""
         return (left > 0).where((left + (self.step - 1)) // self.step, 0)
 
     def _attend_first(self, rows: Pairs, member: Number, counts: Sequence[int]) -> None:
@@ -352,8 +334,7 @@ class PastRows(HeadReader):
         """To rows from a turn on, whose result is joined to what there is; None: the first rows."""
         launch, across = self.launch, self.across
         query = self.query(self.shared, member, self.column, self.numbers)
-        if self.inside is not None:
-            query = [self.inside.where(q, 0.0) for q in query]
+        query = [chosen(self.inside, q, 0.0) for q in query]
         scores = []
         for words, _ in rows:
             key = self._reals(words)
@@ -390,7 +371,7 @@ class PastRows(HeadReader):
             factor = Number(exp2((before[0] - top).value, launch.target))
             total = fused(factor, before[1], total)
             sums = [fused(factor, old, s) for old, s in zip(before[2:], sums, strict=True)]
-        if_there(self.busy, lambda: self._leave(member, sums, [top, total]))
+        when(self.busy, lambda: self._leave(member, sums, [top, total]))
 
     def _left(self, member: Number) -> tuple[Number, Number]:
         """Where a subgroup's part lies, and its end."""
@@ -409,7 +390,7 @@ class PastRows(HeadReader):
     def _leave_nothing(self, member: Number) -> None:
         """Of a subgroup that has no rows."""
         none = [real(0.0)] * self.numbers
-        if_there(self.busy, lambda: self._leave(member, none, [real(LOWEST), real(0.0)]))
+        when(self.busy, lambda: self._leave(member, none, [real(LOWEST), real(0.0)]))
 
     def _store(self, part: Number, sums: list[Number]) -> None:
         for first in range(0, self.numbers, 4):
@@ -431,11 +412,7 @@ class NewRow(HeadReader):
         """By one subgroup for each head of keys and sequence, of the block whose position it is: a part of its own, and
         the cache's rows."""
         launch, layout, depth = self.launch, self.launch.layout, self.depth
-        columns = [launch.lane * 2 + first for first in range(0, depth, 64)]
-        inside = [
-            None if first + 64 <= depth else at < depth for first, at in zip(range(0, depth, 64), columns, strict=True)
-        ]
-        places = [at if there is None else there.where(at, 0) for at, there in zip(columns, inside, strict=True)]
+        places, inside = pairs_of(launch)
         stored = [[self.own_row(kind, shared, at) for at in places] for kind in (0, 1)]
         keys, values = ([lanes(b.extend(value)) for value in kind] for kind in stored)
 
@@ -443,8 +420,7 @@ class NewRow(HeadReader):
             score = real(0.0)
             for at, there, key in zip(places, inside, keys, strict=True):
                 query = self.query(shared, number, at, 2)
-                both = query[0] * key[0] + query[1] * key[1]
-                score = score + (both if there is None else there.where(both, 0.0))
+                score = score + chosen(there, query[0] * key[0] + query[1] * key[1], 0.0)
             for distance in (1, 2, 4, 8, 16):
                 score = score + score.from_lane(distance)
             with self.made.reader.scope():
@@ -453,14 +429,14 @@ class NewRow(HeadReader):
                 weighted = Number(score_at(self.made.reader, self.attention, place, t, score.value))
             part = launch.place("parts") + self.part(self.slot(shared, number)) + layout.head_subgroups * layout.part
             for at, there, value in zip(places, inside, values, strict=True):
-                if_there(there, partial(ptx.store_words, part + at * 4, value))
+                when(there, partial(ptx.store_words, part + at * 4, value))
             end = [weighted * LOG2_E, real(1.0)]
             when(launch.lane == 0, lambda: ptx.store_words(part + 4 * depth, end))
 
-        self.members(member)
+        _for_each(self.launch.layout.members, member)
         for kind, write in enumerate(self.attention.writes):
             for at, there, value in zip(places, inside, stored[kind], strict=True):
-                if_there(there, partial(self._write, kind, write, shared, at, value))
+                when(there, partial(self._write, kind, write, shared, at, value))
 
     def _write(self, kind: int, write: CacheWrite, shared: Number, column: Number, value: ir.Value) -> None:
         with self.made.reader.scope():
@@ -479,16 +455,17 @@ def merge(launch: Launch, position: Number, receive: Number) -> None:
 
     receive: the parity of the phase in which theirs are there.
     """
-    _for_heads(launch, lambda head: _publish(launch, position, head))
+    _for_each(launch.layout.each, lambda head: _publish(launch, position, head))
     ptx.wait(launch.barrier("merged"), receive)
-    _for_heads(launch, lambda head: _whole(launch, head))
+    _for_each(launch.layout.each, lambda head: _whole(launch, head))
 
 
-def _for_heads(launch: Launch, body: Callable[[Number], None]) -> None:
-    if launch.layout.each == 1:
+def _for_each(count: int, body: Callable[[Number], None]) -> None:
+    """For each of so many heads."""
+    if count == 1:
         body(word(0))
     else:
-        each(0, launch.layout.each, body)
+        each(0, count, body)
 
 
 def pairs_of(launch: Launch) -> tuple[list[Number], list[Number | None]]:
@@ -497,7 +474,7 @@ def pairs_of(launch: Launch) -> tuple[list[Number], list[Number | None]]:
     firsts = range(0, depth, 64)
     at = [launch.lane * 2 + first for first in firsts]
     there = [None if first + 64 <= depth else number < depth for first, number in zip(firsts, at, strict=True)]
-    return [n if t is None else t.where(n, 0) for n, t in zip(at, there, strict=True)], there
+    return [chosen(t, n, 0) for n, t in zip(at, there, strict=True)], there
 
 
 def _publish(launch: Launch, position: Number, head: Number) -> None:
@@ -509,7 +486,7 @@ def _publish(launch: Launch, position: Number, head: Number) -> None:
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = numbers[2 * i : 2 * i + 2]
         four = to + (number - lane % 2 * 2) * 4, launch.of_neighbours(pair, 2)
-        if_there(inside, partial(launch.send, "merged", [four], 2))
+        when(inside, partial(launch.send, "merged", [four], 2))
 
     def end() -> None:
         remote = launch.remote(lane)
@@ -556,7 +533,7 @@ def _whole(launch: Launch, head: Number) -> None:
         pair = (head * layout.depth + number) // 2
         both = [s * whole for s in sums[2 * i : 2 * i + 2]]
         to = launch.place("attended") + pair * PAIR
-        if_there(inside, partial(ptx.store_words, to, parts_of_pair(*both)))
+        when(inside, partial(ptx.store_words, to, parts_of_pair(*both)))
 
 
 def _joined(launch: Launch, ends: list[list[Number]], numbers: list[list[Number]]) -> list[Number]:

@@ -9,7 +9,7 @@ from functools import partial, reduce
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import element_type, operations, shape_of
+from lispgpt.ir.structure import element_type, shape_of
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -74,7 +74,7 @@ def heads_of(chain: Chain, target: Gpu) -> Heads:
 
     Refused where they lie otherwise.  What is emitted to find out is dropped.
     """
-    kernel = chain.attention
+    kernel = chain.attention.kernel
     block = kernel.regions[0].blocks[0]
     attention = attention_of(kernel)
     assert attention is not None
@@ -102,9 +102,9 @@ def _rows(chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> Rows
 
     for tensor in attention.updated:
         reader.bind(tensor, note)
-    for argument, series in chain.attended.items():
+    for argument, series in chain.attention.arguments.items():
         if series.buffer == chain.positions:
-            for tensor in _tensors(chain.attention, argument):
+            for tensor in tensors_of(chain.attention.kernel, argument):
                 reader.bind(tensor, lambda index, width: b.splat(b.constant(0, b.i32()), width))
 
     def place(kind: int, head: int, position: int, d: int) -> int:
@@ -141,11 +141,10 @@ def _loops(attention: Attention, sequences: int) -> Heads:
     return Heads(loop, member, count, group, attention.depth, len(attention.extents), short, sequence)
 
 
-def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:
+def tensors_of(kernel: ir.Operation, argument: int) -> list[ir.Value]:
     """An argument's elements in a kernel's body."""
-    block = kernel.regions[0].blocks[0]
-    ops = [op for op in operations(block) if op.name == "bufferization.to_tensor"]
-    return [op.results[0] for op in ops if op.operands[0] == block.arguments[argument]]
+    readers = [use.owner.operation for use in kernel.regions[0].blocks[0].arguments[argument].uses]
+    return [op.results[0] for op in readers if op.name == "bufferization.to_tensor"]
 
 
 class _Columns:
@@ -156,17 +155,17 @@ class _Columns:
         self.seen: list[int] = []
         self.rows: dict[tuple[ir.Value | Index, ...], list[int]] = {}
         self.reader = Reader(target)
-        for tensor in _tensors(chain.attention, chain.rows_argument):
+        for tensor in tensors_of(chain.attention.kernel, chain.rows_argument):
             self.reader.bind(tensor, self._note)
         for theirs in (theirs for ahead in chain.hoisted for theirs in ahead.results.values()):
-            for tensor in _tensors(chain.attention, theirs):
+            for tensor in tensors_of(chain.attention.kernel, theirs):
                 self.reader.bind(tensor, lambda index, width: b.splat(b.constant(0.0, b.f32()), width))
         for one in chain.head_norms:
             norm = norm_of(outputs_of(one.kernel)[-1][0])
             assert norm is not None
-            for tensor in _tensors(one.kernel, one.source):
+            for tensor in tensors_of(one.kernel, one.source):
                 self.reader.bind(tensor, self._note)
-            for tensor in _tensors(chain.attention, one.result):
+            for tensor in tensors_of(chain.attention.kernel, one.result):
                 self.reader.bind(tensor, partial(self._of_row, norm.source))
 
     def _of_row(self, source: ir.Value, index: Sequence[Index], width: int) -> ir.Value:

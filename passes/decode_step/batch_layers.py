@@ -8,7 +8,7 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import each, either, if_there, lesser, loop, real, when, word
+from lispgpt.ir.threads import each, either, lesser, loop, real, when, word
 from lispgpt.passes.decode_step.attention import NewRow, PastRows, join_parts, make_hoisted, pairs_of
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS, STEP_BYTES, SUMMER
 from lispgpt.passes.decode_step.batch_products import Held, TextProducts, for_threads, put
@@ -146,7 +146,7 @@ class BatchLayers:
 
         def sum_of(row: Row, number: int) -> Number:
             ask = partial(products.sum_of, sharing, row.sequence, row.row + number * rows.count, 1)
-            return (ask() if row.there is None else either(row.there, "f", ask, lambda: [real(0.0)]))[0]
+            return either(row.there, "f", ask, lambda: [real(0.0)])[0]
 
         def moments(row: Row) -> tuple[Number, Number]:
             mean, factor = ptx.load_reals(products.launch.moments_place(row.sequence), 2)
@@ -194,7 +194,7 @@ class TextAttention:
                 one = partial(self._publish, self.launch.subgroup + first)
                 one() if each_ - first >= SUBGROUPS else when(self.launch.subgroup < each_ - first, one)
 
-        if_there(self.launch.has_sequence, publish)
+        when(self.launch.has_sequence, publish)
 
     def _publish(self, head: Number) -> None:
         """One head's result."""
@@ -206,7 +206,7 @@ class TextAttention:
             pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
             place = ((launch.sequence * layout.each + head) * layout.depth + (number & -4)) * 4
             quad = launch.of_neighbours(pair, 2)
-            if_there(inside, partial(launch.send, "attended", [(place, quad)], 2))
+            when(inside, partial(launch.send, "attended", [(place, quad)], 2))
 
 
 class OwnRows:
@@ -220,7 +220,7 @@ class OwnRows:
 
         def run(number: Number) -> None:
             wait_for_tokens()
-            if_there(self.launch.has_sequence, lambda: each(0, self.launch.layout.layers, partial(self._layer, number)))
+            when(self.launch.has_sequence, lambda: each(0, self.launch.layout.layers, partial(self._layer, number)))
 
         each(0, self.launch.times, run)
 
@@ -249,8 +249,6 @@ MORE_REGISTERS, FEW_REGISTERS = 144, 80
 
 
 class BatchKernel(StepKernel):
-    launches = Launch
-
     def _clear(self, launch: Launch, thread: Number) -> None:
         """Zeros where operands have no part; and the sequences' tokens and positions where all of the block's subgroups
         read them."""
@@ -268,8 +266,6 @@ class BatchKernel(StepKernel):
         when(thread < layout.sequences, copy)
 
     def _roles(self, launch: Launch) -> None:
-        assert isinstance(launch, Launch)
-
         def multiply() -> None:
             TENSOR_COPIES.registers(MORE_REGISTERS, more=True)
             BatchLayers(launch).emit()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import each, if_there, lesser, real, when, word
+from lispgpt.ir.threads import each, lesser, real, when, word
 from lispgpt.passes.decode_step.batch_layout import (
     MATRIX_BYTES,
     MOST_SEQUENCES,
@@ -102,7 +102,7 @@ class TextProducts(Products):
                 for number, value in enumerate(added(chains)):
                     ptx.store_words(to + (number % 2 * size + number // 2 * 32), [value])
 
-        if_there(held.works, store)
+        when(held.works, store)
 
     @staticmethod
     def none() -> Totals:
@@ -145,7 +145,7 @@ def store_parts(place: Number, sequence: Number, quad: Number, values: Sequence[
 def put(residual: Residual, numbers: Sequence[Number]) -> None:
     """The residual stream, scaled or normed, as an operand."""
     for piece, own in residual.by_pieces(numbers):
-        if_there(piece.works, partial(store_parts, residual.launch.place("x"), piece.sequence, piece.number, own))
+        when(piece.works, partial(store_parts, residual.launch.place("x"), piece.sequence, piece.number, own))
 
 
 def for_threads(launch: Launch, count: int, body: Callable[[Number], None]) -> None:

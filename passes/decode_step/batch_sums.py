@@ -20,7 +20,7 @@ from lispgpt.ir.threads import each, loop, when, word
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS
 from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
 from lispgpt.passes.decode_step.chain import Product
-from lispgpt.passes.decode_step.launch import Copied, Launch, copied, embedded, finished, joined, lanes, preload
+from lispgpt.passes.decode_step.launch import Launch, added_to, copied, embedded, preload
 from lispgpt.passes.decode_step.layout import RANKS, THREADS, TOKEN, Sharing
 from lispgpt.passes.decode_step.residual import Piece, Residual
 from lispgpt.passes.targets import ptx
@@ -151,7 +151,7 @@ class Summer:
     def _run(self, run: Number) -> None:
         launch, chain = self.launch, self.launch.chain
         wait_for_tokens()
-        with copied(launch, chain.embedding, chain.embedded, 0) as made:
+        with copied(launch, chain.embedding, 0) as made:
             begun = [
                 w for _, _, sequence, column in self.lines for w in embedded(launch, made, sequence, column, run, 4)
             ]
@@ -168,7 +168,7 @@ class Summer:
     ) -> list[Number]:
         """The residual stream behind an exchange, left for all."""
         launch, layout, now = self.launch, self.launch.layout, list[Number]()
-        with finished(launch, product, layer) as made:
+        with copied(launch, product, layer) as made:
             places = [[sequence.index(), column.index()] for _, _, sequence, column in self.lines]
             for place in places:
                 preload(made, place, 4)
@@ -182,19 +182,9 @@ class Summer:
                 total, *parts = map(unmarked, found)
                 for part in parts:
                     total = [x + y for x, y in zip(total, part, strict=True)]
-                line = _finished(made, product, place, total, before[4 * turn : 4 * turn + 4])
+                line = added_to(made, product, place, total, before[4 * turn : 4 * turn + 4])
                 to_line = _summed(launch, to, sequence, column)
                 when(works, partial(ptx.store_line, to_line, marked(line, _mark(to.odd))))
                 now += line
         ptx.subgroup_barrier()
         return now
-
-
-def _finished(
-    made: Copied, product: Product, place: list[ir.Value], total: list[Number], before: Sequence[Number]
-) -> list[Number]:
-    """Four numbers of a sequence's residual stream, to which their sums are added."""
-    assert product.residual_stream is not None
-    made.hold_product(joined(total), place)
-    made.hold(product.residual_stream, joined(before), place)
-    return lanes(made.reader.read(made.result, place, 4))

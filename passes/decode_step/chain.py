@@ -16,6 +16,8 @@ from lispgpt.ir.mlir import ir
 
 PACKED = ("int8", "q8_0")
 """Types of weights in blocks that are packed for such a launch."""
+OF_COLUMNS = ("out_projection", "down")
+"""Products that sum over what a cluster has, and whose sums are added to the residual stream."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,18 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product with weights [rows, depth] in a kernel.  arguments: of the kernel, where they are parts of the entry's
-    buffers.  residual stream: the argument that the sums are added to, if any.  kind: of the weights, BF16 or blocks;
-    of blocks `arguments` has none.  sites: the calls' operands that are the weights."""
+class Part:
+    """A kernel of a chain.  arguments: those that are parts of the entry's buffers."""
 
     kernel: ir.Operation
     arguments: dict[int, Series]
+
+
+@dataclass(frozen=True)
+class Product(Part):
+    """A product with weights [rows, depth].  residual stream: the argument that the sums are added to, if any.  kind:
+    of the weights, BF16 or blocks; of blocks `arguments` has none.  sites: the calls' operands that are the weights."""
+
     weights: Series
     rows: int
     depth: int
@@ -58,21 +65,17 @@ class NormWeights:
 
 
 @dataclass(frozen=True)
-class Hoisted:
+class Hoisted(Part):
     """A kernel whose results all layers' attention reads.  results: for its argument the number of attention's."""
 
-    kernel: ir.Operation
-    arguments: dict[int, Series]
     results: dict[int, int]
 
 
 @dataclass(frozen=True)
-class HeadNorm:
+class HeadNorm(Part):
     """A kernel that norms the heads' rows in what a layer's first product makes, its argument `source`, by weights that
     are its argument `gamma`; attention reads them as its own argument `result`."""
 
-    kernel: ir.Operation
-    arguments: dict[int, Series]
     source: int
     gamma: int
     result: int
@@ -99,21 +102,20 @@ class NextToken:
 
 @dataclass(frozen=True)
 class Chain(NextToken):
-    """embedding: the kernel that makes the residual stream, `residual stream` the number of its result, embedded: its
-    arguments.  gate_up: products whose rows are hidden units; where there are two the second reads what the first has
-    made, as its `residual stream`.  sequences: rows of the residual stream."""
+    """embedding: what makes the residual stream, `residual stream` the number of its result.  attention: a layer's, of
+    whose arguments `cached` is the cache and `rows argument` what the product before it makes.  gate_up: products whose
+    rows are hidden units; where there are two the second reads what the first has made, as its `residual stream`.
+    sequences: rows of the residual stream."""
 
     calls: Sequence[ir.Operation]
-    embedding: ir.Operation
+    embedding: Part
     residual_stream: int
-    embedded: dict[int, Series]
     hoisted: tuple[Hoisted, ...]
     head_norms: tuple[HeadNorm, ...]
     layers: int
     norms: tuple[NormWeights, NormWeights, NormWeights]
     qkv: Product
-    attention: ir.Operation
-    attended: dict[int, Series]
+    attention: Part
     cached: int
     rows_argument: int
     out_projection: Product
@@ -126,3 +128,13 @@ class Chain(NextToken):
     @property
     def width(self) -> int:
         return self.qkv.depth
+
+    @property
+    def cache(self) -> Series:
+        return self.attention.arguments[self.cached]
+
+    @property
+    def products(self) -> dict[str, Product]:
+        """By their names in a layout."""
+        found = {name: getattr(self, name) for name in ("qkv", *OF_COLUMNS, "lm_head")}
+        return found | {f"up{i}": one for i, one in enumerate(self.gate_up)}

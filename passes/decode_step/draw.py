@@ -25,8 +25,8 @@ from itertools import repeat
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.threads import added, again, each, either, fused, greater, lesser, loop, real, when, word
-from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, gathered, is_number, rank_of, value_of
+from lispgpt.ir.threads import added, again, chosen, each, either, fused, greater, lesser, loop, real, when, word
+from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, gathered, is_number, rank_of, tell, value_of
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import GATHERED, PUBLISHED, RACES, RESIDUAL_STREAM, SUBGROUPS, THREADS, TWO_ROLES
 from lispgpt.passes.kernels.expand import exp2
@@ -179,30 +179,17 @@ class Races:
 
     def race(self, x: Number, token: Number, pace: Number, where: Number | None = None) -> Race:
         time = self.weight(x) * pace
-        return Race(time if where is None else where.where(time, -1.0), token, rank_of(x))
+        return Race(chosen(where, time, -1.0), token, rank_of(x))
 
     # ---- what all blocks publish
 
     def all_gathered(self, round_: Number, words: Sequence[Number]) -> list[tuple[Number, list[Number]]]:
         """Tell some words, three in a line; for each of a lane's blocks, whether it is one, and its words."""
-        launch = self.launch
-        tag, bits = round_ + 1, [w.bits() if w.is_real else w for w in words]
-        bits += [word(0)] * (-len(bits) % 3)
-        lines = [[*bits[i : i + 2], tag, bits[i + 2]] for i in range(0, len(bits), 3)]
+        launch, tag = self.launch, round_ + 1
         start = (round_ & 1) * (PUBLISHED * launch.layout.blocks) + launch.layout.lines["draws"]
-
-        def store() -> None:
-            for i, line in enumerate(lines):
-                ptx.store_line(ptx.pointer(launch.exchange, start + launch.block * PUBLISHED + 16 * i), line)
-
-        when(launch.lane == 0, store)
-        found = self.gathered(start, PUBLISHED, len(lines), tag)
+        tell(launch, start + launch.block * PUBLISHED, words, tag, launch.lane == 0)
+        found = gathered(launch, start, PUBLISHED, -(-len(words) // 3), tag)
         return [(inside, theirs[: len(words)]) for inside, theirs in found]
-
-    def gathered(self, start: Number, pitch: int, count: int, tag: Number) -> list[tuple[Number, list[Number]]]:
-        """For each of a lane's blocks, whether it is one, and the words of so many lines that it publishes."""
-        found = gathered(self.launch, start, pitch, count, tag)
-        return [(inside, [w for line in lines for w in (*line[:2], line[3])]) for inside, lines in found]
 
 
 OF_SUBGROUP = 2
@@ -309,17 +296,9 @@ def publish(races: Races, round_: Number) -> None:
     bound = largest(greater(left, inside.where(next_, LOWEST)))
     start, tag = lines_of(launch, round_) + launch.block * layout.published_of_race, round_ + 1
     _, its, pace = races.take(row)
-
-    def publish_token() -> None:
-        line = [own, (own > LOWEST).where(its, NOBODY), tag, pace]
-        ptx.store_line(ptx.pointer(launch.exchange, start + before * LINE + OF_RACE * LINE), line)
-
-    def publish_race() -> None:
-        for i, line in enumerate(([won.time, won.token, tag, won.rank], [all_, bound, tag, high])):
-            ptx.store_line(ptx.pointer(launch.exchange, start + i * LINE), line)
-
-    when(published, publish_token)
-    when(lane == 0, publish_race)
+    line = start + before * LINE + OF_RACE * LINE
+    tell(launch, line, [own, (own > LOWEST).where(its, NOBODY), pace], tag, published)
+    tell(launch, start, [*won.words, all_, bound, high], tag, lane == 0)
 
 
 class Candidates:
@@ -332,7 +311,7 @@ class Candidates:
         self.races, self.launch = races, races.launch
         self.count = self.launch.layout.entries * self.launch.layout.blocks
         pitch = self.launch.layout.published_of_race
-        published, high = races.gathered(lines_of(self.launch, round_), pitch, OF_RACE, round_ + 1), word(LOWEST)
+        published, high = gathered(self.launch, lines_of(self.launch, round_), pitch, OF_RACE, round_ + 1), word(LOWEST)
         for inside, (*_, top) in published:
             high = greater(high, inside.where(top, LOWEST))
         self.high, bound = largest(high), word(LOWEST)

@@ -8,7 +8,17 @@ from math import prod
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import callee_of, defining_op, element_type, operations, shape_of, strings, viewed
-from lispgpt.passes.decode_step.chain import PACKED, Chain, HeadNorm, Hoisted, NextToken, NormWeights, Product, Series
+from lispgpt.passes.decode_step.chain import (
+    PACKED,
+    Chain,
+    HeadNorm,
+    Hoisted,
+    NextToken,
+    NormWeights,
+    Part,
+    Product,
+    Series,
+)
 from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
@@ -111,11 +121,11 @@ class _Finder:
                 raise Refused("two products of hidden units have weights of two types")
             *_, gate, up, _ = layers[-1]
             gate_up[1] = replace(gate_up[1], residual_stream=list(up.operands).index(gate.operands[-1]))
-        attended = self._series([layer[1] for layer in layers])
-        attention = attention_of(self.kernel(layers[-1][1]))
+        attended = Part(self.kernel(layers[-1][1]), self._series([layer[1] for layer in layers]))
+        attention = attention_of(attended.kernel)
         if attention is None or attention.own is None:
             raise Refused("its attention does not write its own rows")
-        cached = [i for i, s in attended.items() if self.names[s.buffer].startswith("state:")]
+        cached = [i for i, s in attended.arguments.items() if self.names[s.buffer].startswith("state:")]
         rows = [i for i, v in enumerate(layers[-1][1].operands) if v == layers[-1][0].operands[-1]]
         normed = tuple(self._head_norm(calls, layers) for calls in zip(*self.normed, strict=True))
         wanted = [2, 2 + len(normed), 3, *range(2, len(gate_up) + 2), 3, 1]
@@ -131,9 +141,9 @@ class _Finder:
             raise Refused("the next tokens of several sequences are drawn")
         return Chain(
             choice.next, choice.report, choice.settings, choice.tokens, choice.positions, choice.vocab, self.calls,
-            self.kernel(first), made, self._series([first]), hoisted, normed, len(layers),
-            (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), qkv, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out_projection, tuple(gate_up), down, product, logits, sequences,
+            Part(self.kernel(first), self._series([first])), made, hoisted, normed, len(layers),
+            (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), qkv, attended, cached[0], rows[0],
+            out_projection, tuple(gate_up), down, product, logits, sequences,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], residual_stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -169,12 +179,9 @@ class _Finder:
         results = {}
         for i in handed:
             value = call.operands[i]
-            users = [use.owner.operation for use in value.uses]
-            places = {tuple(n for n, v in enumerate(layer[1].operands) if v == value) for layer in layers}
-            (place,) = places if len(places) == 1 else [()]
-            if len(place) != 1 or len(users) != len(layers) + 1 or str(element_type(value)) != "f32":
+            if len(list(value.uses)) != len(layers) + 1 or str(element_type(value)) != "f32":
                 raise Refused("what a kernel ahead of the layers makes goes elsewhere than into attention")
-            results[i] = place[0]
+            results[i] = self._attended_as([value] * len(layers), layers)
         return Hoisted(self.kernel(call), self._series([call]), results)
 
     def _head_norm(self, calls: Sequence[ir.Operation], layers: list[list[ir.Operation]]) -> HeadNorm:
@@ -183,17 +190,22 @@ class _Finder:
         norm = norm_of(outputs_of(kernel)[-1][0])
         if norm is None:
             raise Refused("what lies between a layer's first product and attention is no norm")
-        source = self._argument(viewed(norm.source))
-        places = set()
+        source, made = self._argument(viewed(norm.source)), [call.operands[-1] for call in calls]
         for call, layer in zip(calls, layers, strict=True):
-            made = call.operands[-1]
-            if call.operands[source] != layer[0].operands[-1] or len(list(made.uses)) != 2 or self._handed(call) != 2:
+            uses = len(list(call.operands[-1].uses))
+            if call.operands[source] != layer[0].operands[-1] or uses != 2 or self._handed(call) != 2:
                 raise Refused("a norm between a layer's first product and attention is not of heads")
-            places.add(tuple(n for n, v in enumerate(layer[1].operands) if v == made))
+        gamma, read = self._argument(viewed(norm.gamma)), self._attended_as(made, layers)
+        return HeadNorm(kernel, self._series(list(calls)), source, gamma, read)
+
+    def _attended_as(self, values: Sequence[ir.Value], layers: list[list[ir.Operation]]) -> int:
+        """The number of attention's argument that in each layer is such a value."""
+        found = zip(values, layers, strict=True)
+        places = {tuple(n for n, v in enumerate(layer[1].operands) if v == value) for value, layer in found}
         (place,) = places if len(places) == 1 else [()]
         if len(place) != 1:
-            raise Refused("a norm between a layer's first product and attention is not of heads")
-        return HeadNorm(kernel, self._series(list(calls)), source, self._argument(viewed(norm.gamma)), place[0])
+            raise Refused("attention does not read once what is made for it")
+        return place[0]
 
     def _handed(self, call: ir.Operation) -> int:
         """How many of a call's operands the chain's kernels hand on to each other."""

@@ -11,7 +11,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.threads import each, when, word
-from lispgpt.passes.decode_step.chain import Chain
+from lispgpt.passes.decode_step.chain import OF_COLUMNS, Chain
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kv_cache import ARRIVALS, row_maps
 from lispgpt.passes.decode_step.launch import Launch
@@ -38,8 +38,6 @@ class StepKernel:
     """Made in front of `before` as `name`.  buffers: the entry's arguments that it gets, by their numbers, as (bytes,
     what is done to them); behind them memory for exchanges, the number of more runs, and each run's results."""
 
-    launches: type[Launch] = Launch
-
     def __init__(
         self,
         before: ir.Operation,
@@ -51,29 +49,19 @@ class StepKernel:
         target: Gpu,
     ) -> None:
         self.chain, self.layout, self.target, self.buffers = chain, layout, target, buffers
-        i8 = ir.IntegerType.get_signless(8)
-        self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
-        kept = [[most, chain.sequences], [most, 3 * chain.sequences]][: len(chain.chosen)]
-        own = [[layout.lines["end"] // 4], *([[1], *kept] if most > 1 else [])]
-        self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
+        kept = [([most, n * chain.sequences], READ_WRITE) for n in (1, 3)][: len(chain.chosen)]
+        own = [([layout.lines["end"] // 4], READ_WRITE), *([([1], READ), *kept] if most > 1 else [])]
+        self.types = [ir.MemRefType.get([nbytes], b.integer(8)) for nbytes, _ in buffers.values()]
+        self.types += [ir.MemRefType.get(shape, b.i32()) for shape, _ in own]
         attributes = {
-            "sym_name": ir.StringAttr.get(name),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(self.types, [])),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "kernel": ir.StringAttr.get("persistent"),
-            "persistent": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), RANKS),
-        }
-        where = before.location
-        self.function = create_op(
-            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
-        )
+            "sym_name": name, "function_type": ir.FunctionType.get(self.types, []), "sym_visibility": "private",
+            "kernel": "persistent", "persistent": RANKS,
+        }  # fmt: skip
+        where, place = before.location, ir.InsertionPoint(before)
+        self.function = create_op("func.func", attributes=attributes, regions=1, loc=where, ip=place)
         self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
         set_launch(self.function, [layout.blocks], [layout.threads])
-        access = [how for _, how in buffers.values()] + [
-            READ_WRITE,
-            *([READ, *[READ_WRITE] * len(kept)] if most > 1 else []),
-        ]
-        set_access(self.function, access)
+        set_access(self.function, [how for _, how in (*buffers.values(), *own)])
         target.set_residency(self.function, 1)
         target.set_cluster(self.function, RANKS)
         try:
@@ -90,7 +78,7 @@ class StepKernel:
         arguments = list(self.body.arguments)
         memories = dict(zip(self.buffers, arguments, strict=False))
         memory = BlockMemory(self.target, layout.bytes, aligned=True)
-        view = memory.view(0, [layout.bytes], ir.IntegerType.get_signless(8))
+        view = memory.view(0, [layout.bytes], b.integer(8))
         start = word(b.emit("memref.extract_aligned_pointer_as_index", [view], [ir.IndexType.get()]))
         memory.record(self.function)
         maps = self._maps()
@@ -98,11 +86,11 @@ class StepKernel:
         exchange, more = arguments[len(self.buffers)], arguments[len(self.buffers) + 1 :]
         times = word(b.load(more[0], [0], 1)) + 1 if most > 1 else word(1)
         first, step, heads = self._heads(block)
-        launch = self.launches(
+        launch = Launch(
             chain, layout, self.target, memories, exchange, more[1:], start, block,
             block // RANKS, block % RANKS, thread // 32, thread % 32, block < RANKS * layout.layer_clusters,
-            times, word(b.load(exchange, [0], 1)), self._input(memories, chain.tokens),
-            self._input(memories, chain.positions), first, step, heads, maps,
+            times, word(b.load(exchange, [0], 1)), input_of(memories[chain.tokens]),
+            input_of(memories[chain.positions]), first, step, heads, maps,
         )  # fmt: skip
         self._clear(launch, thread)
         when(thread == 0, lambda: self._barriers(launch))
@@ -115,27 +103,17 @@ class StepKernel:
     def _roles(self, launch: Launch) -> None:
         """What subgroups do."""
         when(launch.subgroup == WEIGHT_COPIER, lambda: when(launch.lane == 0, WeightCopier(launch).emit))
-        when(launch.subgroup == EXCHANGER, lambda: self._exchange(launch))
+        when(launch.subgroup == EXCHANGER, Exchanger(launch).emit)
         when(launch.subgroup == FINISHER, Finisher(launch).emit)
         when(launch.subgroup < SUBGROUPS, Multipliers(launch).emit)
-        when(
-            launch.subgroup == CLOCKED_BY,
-            lambda: keep_clocked(launch.barrier("ended"), word(0), launch.target.matrix_rest),
-        )
-
-    @staticmethod
-    def _exchange(launch: Launch) -> None:
-        Exchanger(launch).emit()
-        when(launch.lane == 0, lambda: ptx.arrive(launch.barrier("ended"), 1))
+        clocked, rest = launch.subgroup == CLOCKED_BY, launch.target.matrix_rest
+        when(clocked, lambda: keep_clocked(launch.barrier("ended"), word(0), rest))
 
     def _clear(self, launch: Launch, thread: Number) -> None:
         """Zeros where operands have no part."""
         layout = self.layout
         for name in ("x", "hidden_units", "attended"):
             each(thread, layout.sizes[name] // 4, partial(clear, launch.place(name)), layout.threads)
-
-    def _input(self, memories: dict[int, ir.Value], buffer: int) -> Number:
-        return input_of(memories[buffer], 1, 0)
 
     def _heads(self, block: Number) -> tuple[Number, Number, Number]:
         """(first, how far the next one is, how many) of the lm head's chunks that a block has.  Neighbours are of
@@ -153,21 +131,14 @@ class StepKernel:
 
     def _maps(self) -> dict[str, ir.Value]:
         layout, chain = self.layout, self.chain
-        lines, numbers = layout.width // LINE, list(self.buffers)
-        boxes = {
-            "qkv": (chain.qkv, 8, lines),
-            "out_projection": (chain.out_projection, layout.columns, 0),
-            "down": (chain.down, layout.columns, 0),
-            "lm_head": (chain.lm_head, 8, lines),
-        }
-        boxes |= {f"up{i}": (product, 8, lines) for i, product in enumerate(chain.gate_up)}
-        found = {}
-        for name, (product, rows, count) in boxes.items():
+        numbers, found = list(self.buffers), {}
+        for name, product in chain.products.items():
+            rows, lines = (layout.columns, 0) if name in OF_COLUMNS else (8, layout.width // LINE)
             if not product.packed:
                 argument = numbers.index(product.weights.buffer)
-                found[name] = weight_map(self.function, product, layout.layers_of(name), argument, rows, count)
+                found[name] = weight_map(self.function, product, layout.layers_of(name), argument, rows, lines)
         if layout.near:
-            found |= row_maps(self.function, chain, layout, numbers.index(chain.attended[chain.cached].buffer))
+            found |= row_maps(self.function, chain, layout, numbers.index(chain.cache.buffer))
         return found
 
     def _barriers(self, launch: Launch) -> None:
@@ -186,7 +157,7 @@ class StepKernel:
         TENSOR_COPIES.publish_barriers()
 
 
-def input_of(memory: ir.Value, sequences: int, sequence: Index) -> Number:
+def input_of(memory: ir.Value, sequences: int = 1, sequence: Index = 0) -> Number:
     """A sequence's number of an input."""
     type_ = ir.MemRefType.get([sequences], b.i32())
     return word(b.load(b.emit("memref.view", [memory, b.as_value(0)], [type_]), [sequence], 1))

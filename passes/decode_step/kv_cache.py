@@ -13,10 +13,9 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.ir.threads import each, lesser, when, word
 from lispgpt.passes.decode_step.chain import Chain
-from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.launch import Launch, box_map
 from lispgpt.passes.decode_step.layout import LINE, RANKS, SUBGROUPS, Layout
 from lispgpt.passes.targets import ptx
 
@@ -31,27 +30,15 @@ ARRIVALS = {"read": SUBGROUPS}
 def row_maps(kernel: ir.Operation, chain: Chain, layout: Layout, argument: int) -> dict[str, ir.Value]:
     """Maps of a rank's keys and values for boxes of one row and of several, as [layers, heads, rows of a rank, ranks,
     bytes of a row]; argument: the kernel's that is the cache."""
-    rows, cache = layout.heads.rows, chain.attended[chain.cached]
+    rows, cache = layout.heads.rows, chain.cache
     assert rows is not None
-    i64 = ir.IntegerType.get_signless(64)
+    outer = [(layout.heads.kept, rows.head, 1), (layout.layers, cache.stride, 1)]
     found = {}
     for kind, first in zip(KINDS, rows.firsts, strict=True):
         for count in (1, BOX):
-            extents = [layout.heads.row_bytes // 2, RANKS, layout.context // RANKS]
-            strides, box = [rows.position, RANKS * rows.position], [LINE, 1, count]
-            if layout.heads.kept > 1:
-                extents, strides, box = [*extents, layout.heads.kept], [*strides, rows.head], [*box, 1]
-            if layout.layers > 1:
-                extents, strides, box = [*extents, layout.layers], [*strides, cache.stride], [*box, 1]
-            fields: dict[str, ir.Attribute] = {
-                "argument": ir.IntegerAttr.get(i64, argument),
-                "offset": ir.IntegerAttr.get(i64, cache.first + first),
-                "dtype": ir.StringAttr.get("bf16"),
-                "extents": ir.DenseI64ArrayAttr.get(extents),
-                "strides": ir.DenseI64ArrayAttr.get(strides),
-                "box": ir.DenseI64ArrayAttr.get(box),
-            }
-            found[f"{kind} {count}"] = address_of_map(kernel, ir.DictAttr.get(fields))
+            own = [(RANKS, rows.position, 1), (layout.context // RANKS, RANKS * rows.position, count)]
+            line = layout.heads.row_bytes // 2, LINE
+            found[f"{kind} {count}"] = box_map(kernel, argument, cache.first + first, line, own, outer)
     return found
 
 

@@ -10,8 +10,8 @@ published the next one's, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
@@ -100,15 +100,8 @@ def publish(launch: Launch, run: Number, sequence: Number | int = 0) -> None:
     bests = launch.place("best") + sequence * (16 * SUBGROUPS)
     found = Best.of(ptx.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
     size = ptx.over_lanes("max", found.size())
-    best = found.across()
     place = _published(launch, run, sequence) + launch.block * 32
-    lines = [[best.rank, best.token, run, best.below], [best.equals, size, run, word(0)]]
-
-    def store() -> None:
-        for i, line in enumerate(lines):
-            ptx.store_line(ptx.pointer(launch.exchange, place + 16 * i), line)
-
-    when(launch.lane == 0, store)
+    tell(launch, place, [*found.across().words, size], run, launch.lane == 0)
 
 
 @dataclass(frozen=True)
@@ -126,10 +119,24 @@ def _published(launch: Launch, run: Number, sequence: Number | int) -> Number:
     return ((run & 1) * sequences + sequence) * (32 * blocks) + launch.layout.lines["best"]
 
 
-def gathered(launch: Launch, start: Number, pitch: int, count: int, tag: Number) -> list[tuple[Number, list[Any]]]:
-    """By a subgroup: the first lines of four words that all blocks publish, once their third word is a tag.  For each
-    of a lane's blocks: whether it is one, its lines.  start: where the first block's lie.  pitch: bytes from a block's
-    to the next one's."""
+def tell(launch: Launch, place: Number, words: Sequence[Number], tag: Number, where: Number) -> None:
+    """Publish words at a place of what is exchanged, where a lane has them: lines of three, whose third word is a
+    tag."""
+    bits = [w.bits() if w.is_real else w for w in words]
+    bits += [word(0)] * (-len(bits) % 3)
+
+    def store() -> None:
+        for i in range(0, len(bits), 3):
+            to = ptx.pointer(launch.exchange, place + 16 * (i // 3))
+            ptx.store_line(to, [*bits[i : i + 2], tag, bits[i + 2]])
+
+    when(where, store)
+
+
+def gathered(launch: Launch, start: Number, pitch: int, count: int, tag: Number) -> list[tuple[Number, list[Number]]]:
+    """By a subgroup: what the first lines tell that all blocks publish, once they have a tag.  For each of a lane's
+    blocks: whether it is one, its words.  start: where the first block's lie.  pitch: bytes from a block's to the next
+    one's."""
     there, pointers = [], []
     for first in range(0, launch.layout.blocks, 32):
         number = launch.lane + first
@@ -138,10 +145,11 @@ def gathered(launch: Launch, start: Number, pitch: int, count: int, tag: Number)
         pointers += [ptx.pointer(launch.exchange, place + 16 * i) for i in range(count)]
     lines = ptx.await_lines(pointers, lambda line: line[2] ^ tag)
     ptx.subgroup_barrier()
-    return [(inside, lines[count * i : count * (i + 1)]) for i, inside in enumerate(there)]
+    told = [[w for line in lines[i : i + count] for w in (*line[:2], line[3])] for i in range(0, len(lines), count)]
+    return list(zip(there, told, strict=True))
 
 
-def _awaited(launch: Launch, run: Number, sequence: Number | int, count: int) -> list[tuple[Number, list[Any]]]:
+def _awaited(launch: Launch, run: Number, sequence: Number | int, count: int) -> list[tuple[Number, list[Number]]]:
     """The same of a run's bests."""
     ptx.pause_until(ptx.clock(), PAUSE)
     return gathered(launch, _published(launch, run, sequence), 32, count, run)
@@ -168,7 +176,7 @@ def report(launch: Launch, run: Number, sequence: Number | int = 0) -> Number:
 def _choose_token(launch: Launch, run: Number, sequence: Number | int) -> Number:
     """Once all blocks have published: what to go on with.  run: one more than the number of runs before."""
     best = Best.none()
-    for inside, ((rank, token, *_),) in _awaited(launch, run, sequence, 1):
+    for inside, (rank, token, _) in _awaited(launch, run, sequence, 1):
         best = best.joined(Best(rank, token, word(LOWEST), word(0)).where(inside))
     rank = ptx.over_lanes("max", best.rank)
     token = ptx.over_lanes("min", (best.rank == rank).where(best.token, NOBODY))
@@ -178,7 +186,7 @@ def _choose_token(launch: Launch, run: Number, sequence: Number | int) -> Number
 def choose(launch: Launch, run: Number, sequence: Number | int = 0) -> Choice:
     """By a subgroup, once all blocks have published."""
     best, size = Best.none(), word(0)
-    for inside, ((rank, token, _, below), (equals, wide, *_)) in _awaited(launch, run, sequence, 2):
+    for inside, (rank, token, below, equals, wide, _) in _awaited(launch, run, sequence, 2):
         best = best.joined(Best(rank, token, below, equals).where(inside))
         size = greater(size, inside.where(wide, 0))
     best, size = best.across(), ptx.over_lanes("max", size)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import operations
-from lispgpt.ir.threads import lesser, when, word
-from lispgpt.passes.decode_step.chain import Chain, Product, Series
+from lispgpt.ir.tensor_maps import address_of_map
+from lispgpt.ir.threads import chosen, lesser, when, word
+from lispgpt.passes.decode_step.attention_heads import tensors_of
+from lispgpt.passes.decode_step.chain import Chain, Part, Product, Series
 from lispgpt.passes.decode_step.layout import MULTIPLIERS, RANKS, THREADS, Layout
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
@@ -126,8 +129,7 @@ class Launch:
 
     def position_at(self, run: Number) -> Number:
         """The position of the block's of several sequences in a run of the launch, 0 where it has none."""
-        position, there = self.position_of(self.sequence) + run, self.has_sequence
-        return position if there is None else there.where(position, 0)
+        return chosen(self.has_sequence, self.position_of(self.sequence) + run, 0)
 
     def moments_place(self, sequence: Number) -> Number:
         """Where a subgroup has those of one of several sequences' residual stream."""
@@ -213,6 +215,24 @@ class Launch:
         return ptx.address_at(self.start, rank)
 
 
+Dimension = tuple[int, int, int]
+"""Of a map: its numbers, bytes from one to the next, and a box's numbers."""
+
+
+def box_map(
+    kernel: ir.Operation, argument: int, offset: int, line: tuple[int, int], own: Sequence[Dimension],
+    outer: Sequence[Dimension],
+) -> ir.Value:  # fmt: skip
+    """The address of a map of a kernel's argument from a byte on, as numbers of 16 bits.  line: of the innermost
+    dimension, and of a box.  outer: dimensions that are left out where they have one number."""
+    extents, strides, box = zip(*own, *(dim for dim in outer if dim[0] > 1), strict=True)
+    fields = {
+        "argument": argument, "offset": offset, "dtype": "bf16", "extents": [line[0], *extents],
+        "strides": list(strides), "box": [line[1], *box],
+    }  # fmt: skip
+    return address_of_map(kernel, attribute(fields))
+
+
 @dataclass
 class Copied:
     """A kernel's body to read from, while a launch's own code is emitted.  tensors: of its arguments, by number."""
@@ -231,32 +251,31 @@ class Copied:
         body = operations(self.op.regions[0].blocks[0])
         return next(op for op in body if op.name == "linalg.contract").results[0]
 
+    def bind(self, argument: int, read: Callable[..., ir.Value]) -> None:
+        """Take an argument's elements from read(index, width)."""
+        for tensor in self.tensors[argument]:
+            self.reader.bind(tensor, read)
+
     def hold(self, argument: int, value: ir.Value, place: Sequence[Index] | None = None) -> None:
         """Take an argument's elements to be this value; at a place: Refused where others are asked for."""
-        for tensor in self.tensors[argument]:
-            self._hold(tensor, value, place)
+        self.bind(argument, partial(_held, value, place))
 
     def hold_product(self, value: ir.Value, place: Sequence[Index]) -> None:
-        self._hold(self.product, value, place)
+        self.reader.bind(self.product, partial(_held, value, place))
 
-    def _hold(self, tensor: ir.Value, value: ir.Value, place: Sequence[Index] | None) -> None:
-        def held(index: Sequence[Index], width: int) -> ir.Value:
-            if place is not None and (index[-1] != place[-1] or width != b.width_of(value)):
-                raise Refused("what comes behind a product takes its results from elsewhere")
-            return value
 
-        self.reader.bind(tensor, held)
+def _held(value: ir.Value, place: Sequence[Index] | None, index: Sequence[Index], width: int) -> ir.Value:
+    if place is not None and (index[-1] != place[-1] or width != b.width_of(value)):
+        raise Refused("what comes behind a product takes its results from elsewhere")
+    return value
 
 
 @contextmanager
-def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], layer: Number | int) -> Iterator[Copied]:
+def copied(launch: Launch, part: Part, layer: Number | int) -> Iterator[Copied]:
     """A kernel's body, with its arguments in place for a layer."""
-    copy = kernel.clone().operation
+    copy, series = part.kernel.clone().operation, part.arguments
     arguments = list(copy.regions[0].blocks[0].arguments)
-    tensors: dict[int, list[ir.Value]] = {i: [] for i in range(len(arguments))}
-    for op in operations(copy.regions[0].blocks[0]):
-        if op.name == "bufferization.to_tensor":
-            tensors[ir.BlockArgument(op.operands[0]).arg_number].append(op.results[0])
+    tensors = {i: tensors_of(copy, i) for i in range(len(arguments))}
     with ir.InsertionPoint(copy):
         for i, argument in enumerate(arguments):
             if i in series:
@@ -268,14 +287,9 @@ def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], laye
 def attention_of_layer(stack: ExitStack, launch: Launch, layer: Number) -> tuple[Copied, list[Copied]]:
     """A layer's attention, and what norms its heads' rows."""
     chain = launch.chain
-    made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
-    norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+    made = stack.enter_context(copied(launch, chain.attention, layer))
+    norms = [copied(launch, one, layer) for one in chain.head_norms]
     return made, [stack.enter_context(one) for one in norms]
-
-
-def finished(launch: Launch, product: Product, layer: Number | int) -> AbstractContextManager[Copied]:
-    """A product's kernel for a layer."""
-    return copied(launch, product.kernel, product.arguments, layer)
 
 
 def embedded(launch: Launch, made: Copied, sequence: Number, column: Number, run: Number, width: int) -> list[Number]:
@@ -284,12 +298,22 @@ def embedded(launch: Launch, made: Copied, sequence: Number, column: Number, run
     chain = launch.chain
     token = ptx.load_words(launch.place("tokens") + sequence * 4, 1)[0]
     given = {chain.tokens: token, chain.positions: launch.position_of(sequence) + run}
-    for argument, series in chain.embedded.items():
+    for argument, series in chain.embedding.arguments.items():
         if series.buffer in given:
             made.hold(argument, given[series.buffer].value)
     tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.residual_stream)
     with made.reader.scope():
         return lanes(made.reader.read(tensor, [launch.row_of(sequence), column.index()], width))
+
+
+def added_to(
+    made: Copied, product: Product, place: list[Index], total: Sequence[Number], before: Sequence[Number]
+) -> list[Number]:
+    """Neighbouring numbers of a sequence's residual stream, to which a product's sums are added.  made: its kernel."""
+    assert product.residual_stream is not None
+    made.hold_product(joined(total), place)
+    made.hold(product.residual_stream, joined(before), place)
+    return lanes(made.reader.read(made.result, place, len(total)))
 
 
 def preload(made: Copied, place: Sequence[object], width: int) -> None:

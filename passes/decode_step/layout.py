@@ -19,7 +19,7 @@ from math import lcm, prod
 
 from lispgpt.ir.structure import element_type, shape_of
 from lispgpt.passes.decode_step.attention_heads import Heads
-from lispgpt.passes.decode_step.chain import Chain
+from lispgpt.passes.decode_step.chain import OF_COLUMNS, Chain
 from lispgpt.passes.decode_step.fixed_point_sums import MOST_PARTS
 from lispgpt.passes.decode_step.norm_sums import NormSums
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
@@ -290,14 +290,13 @@ class Layout:
         chain, own = self.chain, self.each * self.depth
         if chain.out_projection.packed and own % 16:
             raise Refused(f"heads of {self.depth} do not fill steps of 16")
-        rows = {"qkv": chain.qkv, "lm_head": chain.lm_head, **{f"up{i}": up for i, up in enumerate(chain.gate_up)}}
-        columns = {"out_projection": (chain.out_projection, own), "down": (chain.down, self.hidden)}
-        self.packed = {name: PackedWeights.of_rows(one) for name, one in rows.items() if one.packed}
-        for name, (one, span) in columns.items():
-            if one.packed:
-                self.packed[name] = PackedWeights.of_columns(one, span if span % LINE else LINE, RANKS)
+        packed = {name: one for name, one in chain.products.items() if one.packed}
+        self.packed = {name: PackedWeights.of_rows(one) for name, one in packed.items() if name not in OF_COLUMNS}
+        for name, span in zip(OF_COLUMNS, (own, self.hidden), strict=True):
+            if name in packed:
+                self.packed[name] = PackedWeights.of_columns(packed[name], span if span % LINE else LINE, RANKS)
         self.packed_at: dict[str, int] = {}
-        plain = len(self.packed) < len(rows) + len(columns)
+        plain = len(self.packed) < len(chain.products)
         sizes = [packed.chunk for packed in self.packed.values()] + [16 * self.width] * plain
         self.chunk = up_to(max(sizes), SWIZZLED if plain else 128)
 

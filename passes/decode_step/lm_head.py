@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
@@ -24,7 +25,7 @@ from lispgpt.ir.threads import either, lesser, loop, when, word
 from lispgpt.passes.decode_step.batch_products import TextProducts, added, put
 from lispgpt.passes.decode_step.draw import Heats
 from lispgpt.passes.decode_step.largest_logit import LOWEST, Best, publish, rank_of
-from lispgpt.passes.decode_step.launch import Copied, Launch, finished
+from lispgpt.passes.decode_step.launch import Copied, Launch, copied
 from lispgpt.passes.decode_step.layout import RESIDUAL_STREAM, SUBGROUPS, TWO_ROLES
 from lispgpt.passes.decode_step.products import AT_ONCE, Products, operand_of
 from lispgpt.passes.decode_step.residual import Residual
@@ -108,11 +109,11 @@ class LmHead(ABC):
         """The normed residual stream where the lm head reads it; by all subgroups, each some columns."""
 
     @abstractmethod
-    def _multiply(self, base: Number) -> list[Number]:
+    def _multiply(self, base: Number) -> list[Any]:
         """A lane's sums of a chunk's rows, along all of the residual stream."""
 
     @abstractmethod
-    def _values(self, sums: list[Number]) -> Values:
+    def _values(self, sums: list[Any]) -> Values:
         """What these are of."""
 
     @abstractmethod
@@ -121,7 +122,7 @@ class LmHead(ABC):
 
     def emit(self, chunk: Number, run: Number) -> None:
         """Multiply all of the block's rows.  chunk: the first one's number in the ring.  run: of the launch."""
-        with finished(self.launch, self.launch.chain.lm_head, 0) as made:
+        with copied(self.launch, self.launch.chain.lm_head, 0) as made:
 
             def rows(number: Number, base: Number, release: Callable[[], None], *best: Number) -> list[Number]:
                 sums = self._multiply(base)
@@ -167,7 +168,7 @@ class OneLmHead(LmHead):
         self.held: list[Fragment] | None = self.operand.operand(0, self.steps, AT_ONCE) if holds else None
         super().emit(chunk, run)
 
-    def _multiply(self, base: Number) -> list[Number]:
+    def _multiply(self, base: Number) -> list[Any]:
         operand = self.operand
         sums, together = operand.none(self.steps), operand.together
         for first in range(0, self.steps, AT_ONCE):
@@ -180,7 +181,7 @@ class OneLmHead(LmHead):
             sums = operand.add(weights, right, list(operand.scales(base, first, count)), sums)
         return sums
 
-    def _values(self, sums: list[Number]) -> Values:
+    def _values(self, sums: list[Any]) -> Values:
         return [(self.operand.whole(sums), word(0), self.products.part == 0)]
 
     def _leave(self, found: list[Number], run: Number) -> None:
@@ -206,7 +207,7 @@ class BatchLmHead(LmHead):
     def put(self, residual: Residual, numbers: Sequence[Number]) -> None:
         put(residual, numbers)
 
-    def _multiply(self, base: Number) -> list[Number]:
+    def _multiply(self, base: Number) -> list[Any]:
         half, residual_stream = self.launch.layout.width // 32, self.launch.place("x")
         places = self.weights.row_places(base, 0, half, half)
         chains = [self.sequences.none() for _ in range(2)]
@@ -219,7 +220,7 @@ class BatchLmHead(LmHead):
         first, second = map(added, chains)
         return [first[i] + second[2 + i] for i in (0, 1)]
 
-    def _values(self, sums: list[Number]) -> Values:
+    def _values(self, sums: list[Any]) -> Values:
         count, numbers = self.launch.layout.sequences, [self.products.part * self.each + i for i in (0, 1)]
         return [(x, lesser(n, word(count - 1)), n < count) for x, n in zip(sums, numbers, strict=True)]
 

@@ -15,7 +15,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import added, each, either, if_there, loop, real, when, word
+from lispgpt.ir.threads import added, each, either, loop, real, when, word
 from lispgpt.passes.decode_step.attention import NewRow, PastRows, make_hoisted, merge
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.draw import Draw
@@ -176,7 +176,7 @@ class Multipliers:
         """The residual stream to a product, times a norm's gamma, and to the finisher, as it is."""
         for piece, own in residual.by_pieces(numbers):
             to = self.launch.place("residual_stream") + piece.number * 8
-            if_there(piece.works, partial(ptx.store_words, to, own))
+            when(piece.works, partial(ptx.store_words, to, own))
         product.operand.put(residual, [x * g for x, g in zip(numbers, gamma, strict=True)])
         ptx.arrive_at(ROW, TWO_ROLES)
         self.launch.meet()
@@ -257,7 +257,7 @@ class Finisher:
         launch, depth = self.launch, self.launch.layout.depth
         for (column, there), weight in zip(dealt(launch.lane, 32, depth), loaded, strict=True):
             to = launch.place("gammas") + 4 * depth * place + column * 4
-            if_there(there, partial(ptx.store_words, to, [weight]))
+            when(there, partial(ptx.store_words, to, [weight]))
 
 
 def _by_lanes(launch: Launch, count: int, body: Callable[[Number], None]) -> None:
@@ -274,7 +274,12 @@ class Exchanger:
         launch = self.launch
         if launch.layout.draws:
             self._drawn(Draw(launch))
-            return
+        else:
+            self._largest()
+        when(launch.lane == 0, lambda: ptx.arrive(launch.barrier("ended"), 1))
+
+    def _largest(self) -> None:
+        launch = self.launch
 
         def run(number: Number, token: Number) -> list[Number]:
             def layered() -> list[Number]:
@@ -340,4 +345,4 @@ class Exchanger:
             place = launch.place(sums) + column * 4
             own = added([ptx.load_reals(place + i * (4 * layout.sum_columns), 1)[0] for i in range(sharing.slices)])
             to = (launch.rank * layout.columns + column) * 8 + (layout.lines["sums"] + number * 8 * layout.width)
-            if_there(there, partial(ptx.add, ptx.pointer(launch.exchange, to), part_of_sum(own)))
+            when(there, partial(ptx.add, ptx.pointer(launch.exchange, to), part_of_sum(own)))

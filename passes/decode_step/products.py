@@ -23,7 +23,7 @@ from math import gcd
 from typing import Any
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import each, either, fused, greater, if_there, lesser, loop, real, when, word
+from lispgpt.ir.threads import both, each, either, fused, greater, lesser, loop, real, when, word
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import LINE, SHARED_UNIT, SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
@@ -36,6 +36,8 @@ PAIR = 16
 LINE_STEPS = LINE // 16
 Numbers = tuple[list[Fragment], list[Scale]]
 """What is loaded of weights: for each step or two, and for each that has other scales than those before."""
+Sums = list[list[Number]]
+"""A lane's, in chains that do not wait for each other."""
 Read = tuple[Number, int, Number | None]
 """A slot of the ring that a subgroup has read, the number of arrivals that this counts as, whether there is one."""
 
@@ -84,8 +86,8 @@ class Products:
             kinds = "r" * (end + count * rows)
             all_ = either(works, kinds, words, lambda: [word(0)] * len(kinds))
             numbers, found = _in_parts(all_[:end], 4), _in_parts([w.bits() for w in all_[end:]], rows)
-        both = [(slot, n, both_of(works, there)) for slot, n, there in read]
-        return Held(sharing, part, tiles, works, _in_parts(numbers, fragments), found, both)
+        read = [(slot, n, both(works, there)) for slot, n, there in read]
+        return Held(sharing, part, tiles, works, _in_parts(numbers, fragments), found, read)
 
     def load_columns(self, chunk: Number, sharing: Sharing, weights: Weights) -> Held:
         """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
@@ -123,7 +125,7 @@ class Products:
 
         def arrive() -> None:
             for slot, count, there in (one for mine in held for one in mine.read):
-                if_there(there, partial(ptx.arrive, self.launch.empty(slot), count))
+                when(there, partial(ptx.arrive, self.launch.empty(slot), count))
 
         self.launch.once_read(arrive)
 
@@ -182,13 +184,6 @@ def parts_of_pair(one: Number, other: Number) -> list[Number]:
     return [*ptx.split(one, other), word(0)]
 
 
-def both_of(one: Number | None, other: Number | None) -> Number | None:
-    """Whether both hold; None: one that always does."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
-
-
 def _in_parts(found: list[Any], size: int) -> list[list[Any]]:
     return [found[i : i + size] for i in range(0, len(found), size)]
 
@@ -215,7 +210,7 @@ class RowOperand:
             number = piece.number
             place = self.launch.place("x") + ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
             for k, part in enumerate(ptx.split(*own)):
-                if_there(piece.works, partial(ptx.store_words, place + 8 * k, [part]))
+                when(piece.works, partial(ptx.store_words, place + 8 * k, [part]))
 
     def operand(self, first: Number | int, count: int, multiple: int) -> list[Fragment]:
         """What a lane has of so many steps from a step on, whose number is a multiple of such."""
@@ -236,28 +231,24 @@ class RowOperand:
         """How many there are."""
         return 0
 
-    def none(self, steps: int) -> list[Number]:
+    def none(self, steps: int) -> Sums:
         """A lane's sums of nothing, to which products of so many steps are to be added."""
-        return [w for chain in self.weights.chains(min(CHAINS, steps)) for w in chain]
+        return self.weights.chains(min(CHAINS, steps))
 
     def add(
         self,
         weights: Iterable[Fragment],
         operand: Sequence[Fragment],
         scales: Sequence[Scale],
-        before: Sequence[Number],
-    ) -> list[Number]:
+        before: Sums,
+    ) -> Sums:
         """A lane's sums with these products."""
-        return [w for chain in self.weights.add(_chains(before), weights, operand, ()) for w in chain]
+        return self.weights.add(before, weights, operand, ())
 
-    def whole(self, sums: Sequence[Number]) -> Number:
+    def whole(self, sums: Sums) -> Number:
         """A row's sum, of its lanes': four columns, a part each, of either half's rows."""
-        first, other, *later = total(_chains(sums))
+        first, other, *later = total(sums)
         return self.products.across_parts((self.products.part < 2).where(first + other, later[0] + later[1]))
-
-
-def _chains(sums: Sequence[Number]) -> list[list[Number]]:
-    return [list(sums[i : i + 4]) for i in range(0, len(sums), 4)]
 
 
 OCTET = 32
@@ -293,11 +284,10 @@ class Int8Digits(RowOperand):
             step, quad = piece.number // 8, piece.number % 4
             to = launch.place("digits") + ((step // 2) * 4 + quad) * OCTET + (step & 1) * 4 + late * 16
             for number, digit in enumerate(_words(late == 1, numbers, theirs)):
-                if_there(piece.works, partial(ptx.store_words, to + 8 * number, [digit]))
+                when(piece.works, partial(ptx.store_words, to + 8 * number, [digit]))
             unit = (exponent == NEITHER).where(real(float("nan")), ((exponent - (BITS - 1)) << 23).bits())
-            first = launch.lane == 0 if piece.works is None else (launch.lane == 0) & piece.works
             place = launch.place("units") + piece.number * 2 // SHARED_UNIT * 4
-            when(first, partial(ptx.store_words, place, [unit]))
+            when(both(launch.lane == 0, piece.works), partial(ptx.store_words, place, [unit]))
 
     def operand(self, first: Number | int, count: int, multiple: int) -> list[Fragment]:
         width = self.launch.layout.width
@@ -324,29 +314,29 @@ class Int8Digits(RowOperand):
     def count_scales(self, steps: int) -> int:
         return self.weights.shared(steps, self.launch.layout.width // DEEP)[1]
 
-    def none(self, steps: int) -> list[Number]:
-        return [real(0.0)]
+    def none(self, steps: int) -> Sums:
+        return [[real(0.0)]]
 
     def add(
         self,
         weights: Iterable[Fragment],
         operand: Sequence[Fragment],
         scales: Sequence[Scale],
-        before: Sequence[Number],
-    ) -> list[Number]:
-        (total,), each, sums = before, len(operand) // len(scales), [word(0)] * 4
+        before: Sums,
+    ) -> Sums:
+        ((total,),), each, sums = before, len(operand) // len(scales), [word(0)] * 4
         for i, (rows, (*digits, unit)) in enumerate(zip(weights, operand, strict=True)):
             sums = ptx.multiply_whole(rows, digits, sums)
             if (i + 1) % each == 0 or operand[i + 1][2] is not unit:
                 low, high = ((self.products.part < 2).where(sums[k], sums[2 + k]) for k in (0, 1))
                 both = fused(high.as_real("arith.sitofp"), real(BASE), low.as_real("arith.sitofp"))
                 total, sums = fused(both, scales[i // each][0] * unit, total), [word(0)] * 4
-        return [total]
+        return [[total]]
 
-    def whole(self, sums: Sequence[Number]) -> Number:
+    def whole(self, sums: Sums) -> Number:
         """A lane's columns are the first two digits or the last two."""
         factor = ((self.products.part & 1) == 0).where(real(1.0), BASE * BASE)
-        return self.products.across_parts(sums[0] * factor)
+        return self.products.across_parts(sums[0][0] * factor)
 
 
 def _digits(value: Number) -> Number:
@@ -432,12 +422,11 @@ class RowProducts(RingProduct):
 
         each(0, sharing.all // sharing.tiles, some)
 
-    def _leave(self, tile: Number, part: Number, works: Number | None, totals: list[Number]) -> None:
+    def _leave(self, tile: Number, part: Number, works: Number | None, totals: Sums) -> None:
         own = self.operand.whole(totals)
         row = part * (8 * self.sharing.all) + tile * 8 + self.products.group
-        leaves = self.products.part == 0
         place = self.launch.place(self.sums) + row * 4
-        when(leaves if works is None else leaves & works, lambda: ptx.store_words(place, [own]))
+        when(both(self.products.part == 0, works), lambda: ptx.store_words(place, [own]))
 
 
 class ColumnProducts(RingProduct):
@@ -479,7 +468,7 @@ class ColumnProducts(RingProduct):
             for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
                 before = list(totals[4 * i : 4 * i + 4])
                 multiply = partial(self._tile, base, tile, right, before)
-                found += multiply() if there is None else either(there, "ffff", multiply, partial(list, before))
+                found += either(there, "ffff", multiply, partial(list, before))
             self.products.free(slot)
             return found
 
@@ -502,11 +491,10 @@ class ColumnProducts(RingProduct):
     def _leave(self, row: Number, x: list[Number], works: Number | None) -> None:
         """Sums of the parts' columns, of a lane's two rows."""
         place = self.launch.place(self.sums) + row * 4
-        both = [x[0] + x[1], x[2] + x[3]]
-        both = [value + value.from_lane(1) for value in both]
+        first, second = (value + value.from_lane(1) for value in [x[0] + x[1], x[2] + x[3]])
 
         def store() -> None:
-            ptx.store_words(place, [both[0]])
-            ptx.store_words(place + 32, [both[1]])
+            ptx.store_words(place, [first])
+            ptx.store_words(place + 32, [second])
 
-        when(self.part == 0 if works is None else (self.part == 0) & works, store)
+        when(both(self.part == 0, works), store)

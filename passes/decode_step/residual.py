@@ -9,15 +9,14 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import added, if_there, lesser, real, when, word
+from lispgpt.ir.threads import added, both, chosen, lesser, real, when, word
 from lispgpt.passes.decode_step.chain import NormWeights, Product
 from lispgpt.passes.decode_step.fixed_point_sums import lacks, value_of_sum
 from lispgpt.passes.decode_step.launch import (
     Launch,
+    added_to,
     copied,
     embedded,
-    finished,
-    joined,
     lanes,
     moments_of,
     preload,
@@ -70,7 +69,7 @@ class Residual:
     def of_tokens(self, run: Number) -> list[Number]:
         """Ahead of all layers, once tokens are known."""
         launch = self.launch
-        with copied(launch, launch.chain.embedding, launch.chain.embedded, 0) as made:
+        with copied(launch, launch.chain.embedding, 0) as made:
             return [w for p in self.pieces for w in embedded(launch, made, p.sequence, p.column, run, self.each)]
 
     # ---- for whom it is
@@ -105,7 +104,7 @@ class Residual:
         launch, layout, sums = self.launch, self.launch.layout, list[Number]()
         for piece, own in self.by_pieces(numbers):
             for total in (added(own), added([x * x for x in own])):
-                sums.append(total if piece.works is None else piece.works.where(total, 0.0))
+                sums.append(chosen(piece.works, total, 0.0))
         turn, value, leaves = shared_sums(launch.lane, sums)
         sequence, part = self._number(turn >> 1)
         place = launch.place("statistics") + ((sequence * layout.residual_parts + part) * 2 + (turn & 1)) * 4
@@ -147,7 +146,7 @@ class OneResidual(Residual):
         def store() -> None:
             for number, halves in enumerate(seen):
                 for piece, own in self.by_pieces(halves):
-                    if_there(piece.works, partial(ptx.store_halves, self._line("seen", number, piece), own))
+                    when(piece.works, partial(ptx.store_halves, self._line("seen", number, piece), own))
 
         when(self.launch.block == 0, store)
 
@@ -157,8 +156,7 @@ class OneResidual(Residual):
         """(the residual stream with what all clusters add by this product, what is read of the sums).  number: 0 or 1,
         of a layer's addition.  since: the clock when this block had made its part."""
         launch = self.launch
-        assert product.residual_stream is not None
-        with finished(launch, product, layer) as made:
+        with copied(launch, product, layer) as made:
             at = [[0, piece.column.index()] for piece in self.pieces]
             for index in at:
                 preload(made, index, 2)
@@ -174,9 +172,7 @@ class OneResidual(Residual):
             for index, line, (_, before), (_, own) in zip(
                 at, lines, self.by_pieces(seen), self.by_pieces(x), strict=True
             ):
-                made.hold_product(joined(list(map(value_of_sum, line, before))), index)
-                made.hold(product.residual_stream, joined(own), index)
-                found += lanes(made.reader.read(made.result, index, 2))
+                found += added_to(made, product, index, list(map(value_of_sum, line, before)), own)
         return found, [half for line in lines for half in line]
 
     def _line(self, name: str, number: int, piece: Piece) -> ir.Value:
@@ -190,10 +186,9 @@ class OneResidual(Residual):
         """By the first cluster, each rank its columns."""
         launch, count = self.launch, self.launch.layout.columns // 2
         for piece, own in self.by_pieces(numbers):
-            mine = piece.number // count == launch.rank
-            here = mine if piece.works is None else mine & piece.works
+            here = both(piece.number // count == launch.rank, piece.works)
             line = [*own, self._mark(run), word(0)]
-            when(here & (launch.cluster == 0), partial(ptx.store_line, self._line("final", 0, piece), line))
+            when(both(here, launch.cluster == 0), partial(ptx.store_line, self._line("final", 0, piece), line))
 
     def final(self, run: Number) -> list[Number]:
         """The residual stream behind all layers, as the first cluster leaves it: one subgroup asks whether it is there,

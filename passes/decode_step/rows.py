@@ -17,9 +17,9 @@ from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import if_there, lesser, when, word
+from lispgpt.ir.threads import both, lesser, when, word
 from lispgpt.passes.decode_step.chain import NormWeights, Product
-from lispgpt.passes.decode_step.launch import Launch, dealt, finished, preload
+from lispgpt.passes.decode_step.launch import Launch, copied, dealt, preload
 from lispgpt.passes.decode_step.layout import RANKS
 from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
 from lispgpt.passes.targets import ptx
@@ -45,7 +45,7 @@ class Rows:
         thread: Number, threads: int,
     ) -> None:  # fmt: skip
         self.launch, self.norm, self.of, self.count, self.rows = launch, norm, of, count, list[Row]()
-        self.made = [stack.enter_context(finished(self.launch, one, layer)) for one in of]
+        self.made = [stack.enter_context(copied(self.launch, one, layer)) for one in of]
         total = count * launch.layout.sequences
         for number, there in dealt(thread, threads, total):
             sequence, row = (number // count, number % count) if total > count else (word(0), number)
@@ -95,13 +95,12 @@ class Queries(Rows):
     def send(self, row: Row, value: Number) -> None:
         launch, number = self.launch, self._number(row.row)
         inside, four = number < launch.layout.head_rows, launch.of_neighbours([value], 4)
-        inside = inside if row.there is None else inside & row.there
         if launch.layout.sequences == 1:
-            when(inside, partial(launch.send, "own", [((number & -4) * 4, four)], 4))
+            when(both(inside, row.there), partial(launch.send, "own", [((number & -4) * 4, four)], 4))
             return
         remote = launch.remote(row.sequence)
         to, barrier = remote + number * 4 + launch.layout.at["own"], remote + launch.layout.barrier["own"]
-        when(inside & (launch.lane % 4 == 0), partial(ptx.send, to, four, barrier))
+        when(both(both(inside, row.there), launch.lane % 4 == 0), partial(ptx.send, to, four, barrier))
 
 
 class HiddenUnits(Rows):
@@ -118,11 +117,11 @@ class HiddenUnits(Rows):
         launch, own = self.launch, self.launch.rank * self.count + row.row
         if launch.layout.sequences == 1:
             pair = own // 2 * PAIR, parts_of_pair(*launch.of_neighbours([value], 2))
-            if_there(row.there, partial(launch.send, "hidden_units", [pair], 2))
+            when(row.there, partial(launch.send, "hidden_units", [pair], 2))
             return
         number = row.sequence * launch.layout.hidden + (own & -4)
         four = launch.of_neighbours([value], 4)
-        if_there(row.there, partial(launch.send, "hidden_units", [(number * 4, four)], 4))
+        when(row.there, partial(launch.send, "hidden_units", [(number * 4, four)], 4))
 
 
 def _norm_sums(launch: Launch, product: Product, layer: Number, row: Number) -> list[Number]:

@@ -91,7 +91,7 @@ class SplitDecode(Pass):
 
     def _share(self, module: ir.Module, entry: ir.Operation, functions: dict[str, ir.Operation], target: Gpu) -> None:
         chain = find_chain(entry, functions)
-        attention = attention_of(chain.attention)
+        attention = attention_of(chain.attention.kernel)
         assert attention is not None
         heads = heads_of(chain, target)
         blocks = target.cores_for(RANKS) // RANKS * RANKS
@@ -174,7 +174,7 @@ def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
         chain.logits.buffer: WRITE,
         **{series.buffer: WRITE for series in chain.chosen},
     }
-    changed |= {chain.attended[chain.cached].buffer: READ_WRITE}
+    changed |= {chain.cache.buffer: READ_WRITE}
     used = {i for i, argument in enumerate(arguments) if _is_read(argument, chain)}
     for i in used:
         if kinds[i] in ("result", "state") and i not in changed:
@@ -190,8 +190,7 @@ def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
 
 def _is_read(argument: ir.Value, chain: Chain) -> bool:
     """Whether calls have more of an entry's argument than weights that are packed."""
-    products = (chain.qkv, chain.out_projection, *chain.gate_up, chain.down, chain.lm_head)
-    sites = {(call, number) for one in products if one.packed for call, number in one.sites}
+    sites = {(call, number) for one in chain.products.values() if one.packed for call, number in one.sites}
     views = [use.owner.operation for use in argument.uses]
     uses = [(use.owner.operation, use.operand_number) for view in views for use in view.results[0].uses]
     return any(use not in sites for use in uses)

@@ -12,11 +12,10 @@ from typing import Any
 
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.ir.threads import each, either, lesser, loop, when, word
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.kv_cache import bring_rows
-from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.launch import Launch, box_map
 from lispgpt.passes.decode_step.layout import LINE, RANKS
 from lispgpt.passes.targets import ptx
 
@@ -32,23 +31,11 @@ LARGEST = 2**31 - 1
 def weight_map(kernel: ir.Operation, product: Product, layers: int, argument: int, rows: int, lines: int) -> ir.Value:
     """The address of a map of a product's weights, for boxes of rows: of some lines of 64 from a tensor's as [layers,
     lines, rows, 64], or, where lines is 0, of 64 columns from one's as [layers, rows, columns]."""
-    i64 = ir.IntegerType.get_signless(64)
-    pitch = 2 * product.depth
-    if lines:
-        extents, strides, box = [LINE, product.rows, product.depth // LINE], [pitch, 2 * LINE], [LINE, rows, lines]
-    else:
-        extents, strides, box = [product.depth, product.rows], [pitch], [LINE, rows]
-    if layers > 1:
-        extents, strides, box = [*extents, layers], [*strides, product.weights.stride], [*box, 1]
-    fields: dict[str, ir.Attribute] = {
-        "argument": ir.IntegerAttr.get(i64, argument),
-        "offset": ir.IntegerAttr.get(i64, product.weights.first),
-        "dtype": ir.StringAttr.get("bf16"),
-        "extents": ir.DenseI64ArrayAttr.get(extents),
-        "strides": ir.DenseI64ArrayAttr.get(strides),
-        "box": ir.DenseI64ArrayAttr.get(box),
-    }
-    return address_of_map(kernel, ir.DictAttr.get(fields))
+    pitch, weights = 2 * product.depth, product.weights
+    line, own = (LINE, LINE), [(product.rows, pitch, rows), (product.depth // LINE, 2 * LINE, lines)]
+    if not lines:
+        line, own = (product.depth, LINE), own[:1]
+    return box_map(kernel, argument, weights.first, line, own, [(layers, weights.stride, 1)])
 
 
 def chunks_ahead(launch: Launch) -> Number:
