@@ -28,7 +28,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, element_type, viewed
 from lispgpt.ir.threads import chosen, each, either, fused, greater, lesser, real, when, word
 from lispgpt.passes.decode_step.kv_cache import row_words, rows_there
-from lispgpt.passes.decode_step.launch import Copied, Launch, copied, lanes
+from lispgpt.passes.decode_step.launch import Copied, Launch, copied, lanes, over_lanes
 from lispgpt.passes.decode_step.layout import RANKS, SUBGROUPS
 from lispgpt.passes.decode_step.products import PAIR, parts_of_pair
 from lispgpt.passes.kernels.attention import (
@@ -342,15 +342,14 @@ class PastRows(HeadReader):
             for i, (q, k) in enumerate(zip(query[2:], key[2:], strict=True)):
                 chains[i % 2] = fused(q, k, chains[i % 2])
             scores.append(chains[0] + chains[1])
-        distances = [1 << i for i in range(5)]
-        for distance in (d for d in distances if d < across):
-            scores = [s + s.from_lane(distance) for s in scores]
+        distances = [1 << i for i in range(5) if 1 << i >= across]
+        scores = over_lanes(scores, [1 << i for i in range(5) if 1 << i < across])
         first = 0 if turn is None else turn
         scores = [self._weighted(first + i if turn is not None else i, member, s) for i, s in enumerate(scores)]
         top = scores[0]
         for s in scores[1:]:
             top = greater(top, s)
-        for distance in (d for d in distances if d >= across):
+        for distance in distances:
             top = greater(top, top.from_lane(distance))
         part, end = self._left(member)
         before = None
@@ -364,9 +363,7 @@ class PastRows(HeadReader):
         for p, (_, words) in zip(powers[1:], rows[1:], strict=True):
             total = total + p
             sums = [fused(p, v, s) for v, s in zip(self._reals(words), sums, strict=True)]
-        for distance in (d for d in distances if d >= across):
-            total = total + total.from_lane(distance)
-            sums = [s + s.from_lane(distance) for s in sums]
+        total, *sums = over_lanes([total, *sums], distances)
         if before is not None:
             factor = Number(exp2((before[0] - top).value, launch.target))
             total = fused(factor, before[1], total)
@@ -421,8 +418,7 @@ class NewRow(HeadReader):
             for at, there, key in zip(places, inside, keys, strict=True):
                 query = self.query(shared, number, at, 2)
                 score = score + chosen(there, query[0] * key[0] + query[1] * key[1], 0.0)
-            for distance in (1, 2, 4, 8, 16):
-                score = score + score.from_lane(distance)
+            (score,) = over_lanes([score], (1, 2, 4, 8, 16))
             with self.made.reader.scope():
                 t = self.position.index()
                 place = self.place(shared, number)

@@ -17,7 +17,7 @@ from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kernel import StepKernel, clear, input_of
 from lispgpt.passes.decode_step.largest_logit import choose, chosen_before, end, report
-from lispgpt.passes.decode_step.launch import Launch, attention_of_layer
+from lispgpt.passes.decode_step.launch import Launch, Role, attention_of_layer
 from lispgpt.passes.decode_step.layout import PARTS, SUBGROUPS, THREADS, WEIGHT_COPIER, Sharing
 from lispgpt.passes.decode_step.lm_head import BatchLmHead
 from lispgpt.passes.decode_step.residual import Residual
@@ -110,7 +110,7 @@ class BatchLayers:
             attention.load_early()
             before = Place.behind_layer(launch, run, layer - 1)
             x = either(
-                layer > 0, "f" * (residual.each * len(residual.pieces)),
+                layer > 0, residual.kinds,
                 lambda: residual.take(before, since), lambda: residual.of_tokens(run),
             )  # fmt: skip
             self._hand_on(residual, x, chain.norms[0], weights[0])
@@ -209,11 +209,8 @@ class TextAttention:
             when(inside, partial(launch.send, "attended", [(place, quad)], 2))
 
 
-class OwnRows:
+class OwnRows(Role):
     """The subgroups that have the sequence's own key and value of each layer."""
-
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
 
     def emit(self) -> None:
         """All runs of the launch."""

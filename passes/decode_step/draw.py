@@ -27,7 +27,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.threads import added, again, chosen, each, either, fused, greater, lesser, loop, real, when, word
 from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, gathered, is_number, rank_of, tell, value_of
-from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.launch import Launch, Role, over_lanes
 from lispgpt.passes.decode_step.layout import GATHERED, PUBLISHED, RACES, RESIDUAL_STREAM, SUBGROUPS, THREADS, TWO_ROLES
 from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.targets import ptx
@@ -119,9 +119,7 @@ def smallest(number: Number) -> Number:
 def sum_across(value: Number) -> Number:
     if not value.is_real:
         return ptx.over_lanes("add", value)
-    for distance in (16, 8, 4, 2, 1):
-        value = value + value.from_lane(distance)
-    return value
+    return over_lanes([value])[0]
 
 
 def beats(rank: Number, token: Number, other_rank: Number, other: Number) -> Number:
@@ -210,11 +208,8 @@ def lines_of(launch: Launch, round_: Number) -> Number:
     return (round_ & 1) * (layout.published_of_race * layout.blocks) + layout.lines["races"]
 
 
-class Heats:
+class Heats(Role):
     """By the subgroups that multiply."""
-
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
 
     def emit(self) -> None:
         launch = self.launch

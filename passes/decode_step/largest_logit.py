@@ -57,10 +57,6 @@ class Best:
     equals: Number
 
     @staticmethod
-    def of(words: list[Number]) -> Best:
-        return Best(*words)
-
-    @staticmethod
     def none() -> Best:
         return Best(word(LOWEST), word(NOBODY), word(LOWEST), word(0))
 
@@ -70,7 +66,7 @@ class Best:
 
     def where(self, condition: Number) -> Best:
         """None of these where a condition does not hold."""
-        return Best.of([condition.where(x, y) for x, y in zip(self.words, Best.none().words, strict=True)])
+        return Best(*(condition.where(x, y) for x, y in zip(self.words, Best.none().words, strict=True)))
 
     def joined(self, other: Best) -> Best:
         """Of these logits and others."""
@@ -98,7 +94,7 @@ def publish(launch: Launch, run: Number, sequence: Number | int = 0) -> None:
     """By the exchanger: this block's best of its subgroups' bests.  run: one more than the number of runs before."""
     lane = (launch.lane < SUBGROUPS).where(launch.lane, 0)
     bests = launch.place("best") + sequence * (16 * SUBGROUPS)
-    found = Best.of(ptx.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
+    found = Best(*ptx.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
     size = ptx.over_lanes("max", found.size())
     place = _published(launch, run, sequence) + launch.block * 32
     tell(launch, place, [*found.across().words, size], run, launch.lane == 0)

@@ -215,6 +215,13 @@ class Launch:
         return ptx.address_at(self.start, rank)
 
 
+class Role:
+    """What some of a block's threads do in all runs of the launch."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+
+
 Dimension = tuple[int, int, int]
 """Of a map: its numbers, bytes from one to the next, and a box's numbers."""
 
@@ -331,6 +338,13 @@ def dealt(thread: Number, threads: int, total: int) -> list[tuple[Number, Number
             there, number = number < total, lesser(number, word(total - 1))
         found.append((number, there))
     return found
+
+
+def over_lanes(values: Sequence[Number], distances: Sequence[int] = (16, 8, 4, 2, 1)) -> list[Number]:
+    """Values, each added up over the lanes at such distances: all of a subgroup's."""
+    for distance in distances:
+        values = [value + value.from_lane(distance) for value in values]
+    return list(values)
 
 
 def joined(values: Sequence[Number]) -> ir.Value:

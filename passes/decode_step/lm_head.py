@@ -149,7 +149,7 @@ class LmHead(ABC):
             if layout.draws:
                 when(own, partial(ptx.store_words, launch.place("logits") + own_row * 4, [result]))
             best = Best(rank_of(result), row, word(LOWEST), word(1)).where(own & (row < chain.vocab))
-            found += Best.of(before[4 * i : 4 * i + 4]).joined(best).words
+            found += Best(*before[4 * i : 4 * i + 4]).joined(best).words
         return before if layout.draws else found
 
 
@@ -189,7 +189,7 @@ class OneLmHead(LmHead):
         if launch.layout.draws:
             Heats(launch).emit()
         else:
-            best = Best.of(found).across()
+            best = Best(*found).across()
             when(launch.lane == 0, lambda: ptx.store_words(launch.place("best") + launch.subgroup * 16, best.words))
             ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
 
@@ -227,9 +227,9 @@ class BatchLmHead(LmHead):
     def _leave(self, found: list[Number], run: Number) -> None:
         launch = self.launch
         for i in range(self.each):
-            best = Best.of(found[4 * i : 4 * i + 4])
+            best = Best(*found[4 * i : 4 * i + 4])
             for distance in (16, 8, 4):
-                best = best.joined(Best.of([w.from_lane(distance) for w in best.words]))
+                best = best.joined(Best(*(w.from_lane(distance) for w in best.words)))
             sequence = self.products.part * self.each + i
             place = launch.place("best") + (sequence * SUBGROUPS + launch.subgroup) * 16
             leaves = (self.products.group == 0) & (sequence < launch.layout.sequences)

@@ -22,7 +22,7 @@ from lispgpt.passes.decode_step.draw import Draw
 from lispgpt.passes.decode_step.fixed_point_sums import part_of_sum
 from lispgpt.passes.decode_step.kv_cache import release_rows
 from lispgpt.passes.decode_step.largest_logit import Choice, choose, chosen_before, end, leave, publish, report
-from lispgpt.passes.decode_step.launch import Launch, attention_of_layer, dealt, moments_of
+from lispgpt.passes.decode_step.launch import Launch, Role, attention_of_layer, dealt, moments_of, over_lanes
 from lispgpt.passes.decode_step.layout import (
     ATTENDED,
     GAMMAS,
@@ -76,7 +76,7 @@ class Multipliers:
             def others() -> list[Number]:
                 return [chunk, *residual.final(number), *seen]
 
-            kinds = "r" + residual.kinds + 2 * residual.seen_kinds  # of each as many
+            kinds = "r" + residual.kinds + 2 * wide * "l"
             chunk, *found = either(launch.layered, kinds, layers, others)
             self.lm_head.put(residual, residual.normed(found[:wide], norm, residual.weights(norm, 0)))
             launch.meet()
@@ -125,7 +125,7 @@ class Multipliers:
                 ptx.wait_at(TOKEN, TWO_ROLES)
                 return [*residual.of_tokens(run), *seen[1]]
 
-            found = either(layer > 0, residual.kinds + residual.seen_kinds, behind_a_layer, at_first)
+            found = either(layer > 0, residual.kinds + wide * "l", behind_a_layer, at_first)
             residual_stream, second = found[:wide], found[wide:]
             self._hand_on(residual, residual_stream, gamma, qkv)
             further = past.load(range(past.near, past.turns))
@@ -188,10 +188,7 @@ class Multipliers:
             PastRows(launch, *attention_of_layer(stack, launch, layer), launch.position + run).fetch()
 
 
-class Finisher:
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
-
+class Finisher(Role):
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
 
@@ -212,8 +209,7 @@ class Finisher:
             four = ptx.load_reals(launch.place("residual_stream") + first * 4 + launch.lane * 16, 4)
             numbers += four if first + 128 <= width else [(launch.lane * 4 < width - first).where(x, 0.0) for x in four]
         total, square = added(numbers), added([x * x for x in numbers])
-        for distance in (16, 8, 4, 2, 1):
-            total, square = total + total.from_lane(distance), square + square.from_lane(distance)
+        total, square = over_lanes([total, square])
         return list(moments_of(launch, total, square, norm.centred, norm.epsilon))
 
     def _layer(self, run: Number, layer: Number) -> None:
@@ -264,10 +260,7 @@ def _by_lanes(launch: Launch, count: int, body: Callable[[Number], None]) -> Non
     each(launch.lane, count, body, 32)
 
 
-class Exchanger:
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
-
+class Exchanger(Role):
     def emit(self) -> None:
         """All runs of the launch: each begins with the token that the one before has chosen.  One block leaves the last
         one's results."""

@@ -71,8 +71,8 @@ class PackedWeights:
     def part(self) -> int:
         return self.chunks * self.chunk
 
-    def add_to(self, entry: ir.Operation, layers: int, columns: int) -> ir.Value:
-        """The entry's argument that has them, [layers parts bytes].  columns: rows of a rank, in a product of those."""
+    def add_to(self, entry: ir.Operation, layers: int) -> ir.Value:
+        """The entry's argument that has them, [layers parts bytes]."""
         names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
         weights = self.product.weights
         weight = names[weights.buffer].partition(":")[2]
@@ -81,58 +81,49 @@ class PackedWeights:
         shape = list(ir.TypeAttr(types[weights.buffer]).value.shape)
         type_ = ir.RankedTensorType.get([layers, self.parts, self.part], b.integer(8))
         place = add_argument(entry, f"weight:{name}", type_)
-        add_packing(entry, name, weight, shape, self.pieces(layers, columns))
+        add_packing(entry, name, weight, shape, self.pieces(layers))
         return place
 
-    def pieces(self, layers: int, columns: int) -> list[dict[str, Any]]:
-        product, scale = self.product, self.scale_bytes
-        dtype = find_dtype(product.kind)
-        pitch = product.depth // dtype.block * dtype.item_bytes
-        rows, steps, scales = self._of_rows(pitch) if self.parts == 1 else self._of_columns(pitch, columns)
+    def pieces(self, layers: int) -> list[dict[str, Any]]:
+        product, scale, dtype = self.product, self.scale_bytes, find_dtype(self.product.kind)
+        blocks = [(i * dtype.item_bytes, i * dtype.block) for i in range(product.depth // dtype.block)]
+        numbers = [(at + scale + i, first + i) for at, first in blocks for i in range(0, dtype.block, DEEP)]
+        steps = [(at, self._chunk(k) + self._step(self._within(k))) for at, k in numbers]
+        scales = [
+            (at, self._chunk(k) + self._within(k) // self.grain * self.rows * scale)
+            for at, first in blocks
+            for k in range(first, first + dtype.block, self.grain)
+        ]
+        lanes, ends = self._rows(len(blocks) * dtype.item_bytes)
         layer: list[Run] = [((product.weights.first, 0), ((layers, (product.weights.stride, self.parts * self.part)),))]
         lane: list[Run] = [((0, 0), ((4, (2, LANE)), (2, (8, 1)), (2, (1, 2))))]
-        found = pieces_of(layer, runs_of([at for at, _ in rows]), runs_of(steps), lane)
         whole: list[Run] = [((0, 0), ((scale, (1, 1)),))]
-        return found + pieces_of(layer, runs_of([at for _, at in rows]), runs_of(scales), whole)
+        found = pieces_of(layer, runs_of(lanes), runs_of(steps), lane)
+        return found + pieces_of(layer, runs_of(ends), runs_of(scales), whole)
 
-    def _source(self, number: int) -> int:
-        """Where a row's number lies in it."""
-        dtype = find_dtype(self.product.kind)
-        return number // dtype.block * dtype.item_bytes + self.scale_bytes + number % dtype.block
-
-    def _of_rows(self, pitch: int) -> tuple[list[tuple[Place, Place]], list[Place], list[Place]]:
-        """(each row's numbers and scales, steps of the depth, its blocks)."""
-        size, half = self.product, self.depth // 2
-        rows = []
-        for row in range(size.rows):
-            start, own = row // 8 * self.chunk, row % 8
-            numbers = row * pitch, start + own * 4 * LANE
-            rows.append((numbers, (row * pitch, start + self._scales + own * self.scale_bytes)))
-        steps = [(self._source(k), k % half // DEEP * STEP + k // half * 4) for k in range(0, size.depth, DEEP)]
-        item = find_dtype(size.kind).item_bytes
-        scales = [(i * item, i * 8 * self.scale_bytes) for i in range(size.depth // self.grain)]
-        return rows, steps, scales
-
-    def _of_columns(self, pitch: int, columns: int) -> tuple[list[tuple[Place, Place]], list[Place], list[Place]]:
-        rows, dtype = [], find_dtype(self.product.kind)
+    def _rows(self, pitch: int) -> tuple[list[Place], list[Place]]:
+        """Each row's numbers and scales, pitch bytes from one to the next."""
+        each, size = (self.product.rows // self.parts, self.part) if self.span else (8, self.chunk)
+        lanes, ends = list[Place](), list[Place]()
         for row in range(self.product.rows):
-            start, own = row // columns * self.part, row % columns
+            start, own = row // each * size, row % each
             tile = own // 16 * (COLUMNS // DEEP * STEP) + own % 8 * 4 * LANE + own % 16 // 8 * 4
-            rows.append(((row * pitch, start + tile), (row * pitch, start + self._scales + own * self.scale_bytes)))
-        span, each = self.span, -(-self.span // COLUMNS)
+            lanes.append((row * pitch, start + tile))
+            ends.append((row * pitch, start + self._scales + own * self.scale_bytes))
+        return lanes, ends
 
-        def chunk(k: int) -> int:
-            return (k // span * each + k % span // COLUMNS) * self.chunk
+    def _chunk(self, k: int) -> int:
+        """Where the chunk of a number of the depth starts, among those of its row."""
+        return (k // self.span * -(-self.span // COLUMNS) + k % self.span // COLUMNS) * self.chunk if self.span else 0
 
-        def within(k: int) -> int:
-            return k % span % COLUMNS
+    def _within(self, k: int) -> int:
+        """Its number in the chunk."""
+        return k % self.span % COLUMNS if self.span else k
 
-        steps = [(self._source(k), chunk(k) + within(k) // DEEP * STEP) for k in range(0, self.product.depth, DEEP)]
-        scales = [
-            (k // dtype.block * dtype.item_bytes, chunk(k) + within(k) // self.grain * self.rows * self.scale_bytes)
-            for k in range(0, self.product.depth, self.grain)
-        ]
-        return rows, steps, scales
+    def _step(self, k: int) -> int:
+        """Where its step lies in the chunk."""
+        half = self.depth if self.span else self.depth // 2
+        return k % half // DEEP * STEP + k // half * 4
 
     @property
     def _scales(self) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import both, each, either, fused, greater, lesser, loop, real, when, word
-from lispgpt.passes.decode_step.launch import Launch
+from lispgpt.passes.decode_step.launch import Launch, over_lanes
 from lispgpt.passes.decode_step.layout import LINE, SHARED_UNIT, SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
 from lispgpt.passes.decode_step.residual import Residual
@@ -136,8 +136,7 @@ class Products:
     @staticmethod
     def across_parts(own: Number) -> Number:
         """The sum of a row's four lanes."""
-        own = own + own.from_lane(1)
-        return own + own.from_lane(2)
+        return over_lanes([own], (1, 2))[0]
 
 
 class RingProduct(ABC):

@@ -37,7 +37,7 @@ class Piece:
 
 
 class Residual:
-    """By all threads of the subgroups that multiply."""
+    """By all threads of the subgroups that multiply.  kinds: of a thread's numbers."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch, layout, subgroup = launch, launch.layout, launch.subgroup
@@ -48,6 +48,7 @@ class Residual:
         turns = -(-layout.sequences // groups) if parts <= SUBGROUPS else -(-parts // SUBGROUPS)
         some = groups * turns > layout.sequences or groups * parts < SUBGROUPS or parts > SUBGROUPS
         self.pieces = [self._piece(self._number(turn), some) for turn in range(turns)]
+        self.kinds = "f" * (self.each * turns)
 
     def _number(self, turn: Number | int) -> tuple[Number, Number]:
         """A subgroup's sequence and part of it in its turn; past the last where it has none."""
@@ -125,16 +126,6 @@ class OneResidual(Residual):
     A thread asks for those of its columns until all clusters have added, and goes on with the bits that all other
     blocks go on with.  A layer has two additions, and each its own sums.  Those are added to again a layer later, by a
     cluster that has read the other addition's, to which all clusters have added since they read these."""
-
-    @property
-    def kinds(self) -> str:
-        """Of a thread's columns."""
-        return "ff" * len(self.pieces)
-
-    @property
-    def seen_kinds(self) -> str:
-        """Of what a thread has read of one addition's sums."""
-        return "ll" * len(self.pieces)
 
     def before(self) -> list[list[Number]]:
         """What earlier launches have left in the sums of both additions."""

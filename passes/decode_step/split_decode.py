@@ -200,7 +200,7 @@ def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: StepK
     """One call in place of all."""
     chain = layout.chain
     for packed_name, packed in layout.packed.items():
-        packed.add_to(entry, layout.layers_of(packed_name), layout.columns)
+        packed.add_to(entry, layout.layers_of(packed_name))
     for sums in layout.sums_at.values():
         sums.add_to(module, entry)
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])

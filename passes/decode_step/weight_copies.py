@@ -15,7 +15,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import each, either, lesser, loop, when, word
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.kv_cache import bring_rows
-from lispgpt.passes.decode_step.launch import Launch, box_map
+from lispgpt.passes.decode_step.launch import Launch, Role, box_map
 from lispgpt.passes.decode_step.layout import LINE, RANKS
 from lispgpt.passes.targets import ptx
 
@@ -65,6 +65,7 @@ class Copies:
         ptx.expect(barrier, layout.chunk_bytes(name))
         packed, to = layout.packed.get(name), launch.start + slot * layout.chunk
         if packed is None:
+            at = [*at, layer] if layout.layers_of(name) > 1 else at
             ptx.copy_box(launch.maps[name], at, to, barrier, hint)
             return
         offset = ptx.wide(at) * packed.chunk
@@ -101,10 +102,7 @@ UNDER_WAY_IN_LM_HEAD = 8
 ahead."""
 
 
-class WeightCopier:
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
-
+class WeightCopier(Role):
     def emit(self) -> None:
         """By one thread."""
         launch, layout = self.launch, self.launch.layout
@@ -129,7 +127,6 @@ class WeightCopier:
 
     def _layer(self, run: Number, layer: Number, first_chunk: Number) -> None:
         launch, layout = self.launch, self.launch.layout
-        where = [] if layout.layers == 1 else [layer]
         boxes: list[tuple[str, Any]] = []
         for i in range(layout.qkv_tiles):
             row = launch.row_of_heads(word(8 * RANKS * i) + launch.rank * 8)
@@ -158,7 +155,6 @@ class WeightCopier:
         for i, (name, at) in enumerate(boxes):
             if i == layout.first_up and layout.near:
                 bring_rows(launch, run, layer, self.row_hint)
-            at = at if name in layout.packed else [*at, *where]
             self._bring(first_chunk + i, name, at, layer, word(layout.under_way))
 
     def _head(self, number: Number, chunk: Number) -> None:
