@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
-from math import lcm
 
 from lispgpt.passes.decode_step.layout import BARRIER_BYTES, LINE, PLACES, RANKS, SUBGROUPS, Layout, Sharing
 from lispgpt.passes.kernels.refusal import Refused
@@ -78,12 +77,9 @@ class BatchLayout(Layout):
         self.down = _share(columns, self.hidden // 16, LINE // 16)
         steps = max(_held_steps(a) + _held_steps(c) for a, c in ((self.qkv, self.out_projection), (self.up, self.down)))
         self._place()
-        if self.stages >= self.layer_chunks and steps <= most:
-            self.arrivals = lcm(
-                self.qkv.slices, self.up.slices, self.readers(self.out_projection), self.readers(self.down)
-            )
-            return
-        raise Refused(f"a block does not hold its part of a layer beside {self.sequences} sequences")
+        if self.stages < self.layer_chunks or steps > most:
+            raise Refused(f"a block does not hold its part of a layer beside {self.sequences} sequences")
+        self.arrivals = self._whole_arrivals()
 
     def _sizes(self) -> dict[str, int]:
         sums = max(s.slices * pitch(s) for s in (self.qkv, self.up, self.out_projection, self.down))

@@ -26,7 +26,7 @@ class Series:
 
     buffer: int
     first: int
-    stride: int
+    stride: int = 0
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def find_chain(entry: ir.Operation, functions: dict[str, ir.Operation]) -> Chain
 class _Finder:
     def __init__(self, entry: ir.Operation, calls: list[ir.Operation], functions: dict[str, ir.Operation]) -> None:
         self.calls, self.functions = calls, functions
-        self.names = strings(entry.attributes["arguments"])
+        self.names, self.sequences = strings(entry.attributes["arguments"]), set[int]()
 
     def kernel(self, call: ir.Operation) -> ir.Operation:
         return self.functions[callee_of(call)]
@@ -134,7 +134,9 @@ class _Finder:
         if attention.rounding != (None, None) or attention.log_sum or attention.gradients:
             raise Refused("its attention rounds or leaves more than its result")
         product = self._product([lm_head])
-        sequences = self._sequences([layer[i] for layer in layers for i in range(len(layer)) if i != 1] + [lm_head])
+        if len(self.sequences) != 1:
+            raise Refused("its products are of different numbers of rows")
+        (sequences,) = self.sequences
         logits = self._place(lm_head.operands[-1])
         choice = find_next_token(tail, list(map(self.kernel, tail)), logits, self._place)
         if choice.settings is not None and sequences > 1:
@@ -175,7 +177,7 @@ class _Finder:
 
     def _hoisted(self, call: ir.Operation, layers: list[list[ir.Operation]]) -> Hoisted:
         """A kernel ahead of the layers, which attention alone reads."""
-        handed = [i for i, v in enumerate(call.operands) if defining_op(v).name != "memref.view"]
+        handed = [i for i, v in enumerate(call.operands) if not _is_view(v)]
         results = {}
         for i in handed:
             value = call.operands[i]
@@ -209,7 +211,7 @@ class _Finder:
 
     def _handed(self, call: ir.Operation) -> int:
         """How many of a call's operands the chain's kernels hand on to each other."""
-        return sum(defining_op(value).name != "memref.view" and value not in self.ahead for value in call.operands)
+        return sum(not _is_view(value) and value not in self.ahead for value in call.operands)
 
     def _contract(self, kernel: ir.Operation) -> ir.Operation:
         found = [op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract"]
@@ -236,7 +238,7 @@ class _Finder:
             raise Refused("a product is not added to one residual stream")
         return found[0]
 
-    def _norm(self, call: ir.Operation, residual_stream: ir.Value) -> tuple[Norm, dict[int, tuple[int, int]]]:
+    def _norm(self, call: ir.Operation, residual_stream: ir.Value) -> tuple[Norm, list[Series]]:
         """The norm of the residual stream that a product sums over, with the places of what it reads."""
         kernel = self.kernel(call)
         left = viewed(self._contract(kernel).operands[0])
@@ -258,14 +260,13 @@ class _Finder:
         if norm is None or not good:
             raise Refused("a product's operand is no norm of the residual stream")
         weights = [w for w in (norm.gamma, norm.beta) if w is not None]
-        arguments = [self._argument(w) for w in weights]
-        return norm, {n: (p.buffer, p.first) for n, a in enumerate(arguments) for p in [self._place(call.operands[a])]}
+        return norm, [self._place(call.operands[self._argument(w)]) for w in weights]
 
-    def _joined(self, found: Sequence[tuple[Norm, dict[int, tuple[int, int]]]]) -> NormWeights:
+    def _joined(self, found: Sequence[tuple[Norm, list[Series]]]) -> NormWeights:
         norms = {(n.centred, n.epsilon, n.beta is None) for n, _ in found}
         if len(norms) != 1:
             raise Refused("its layers' norms are not alike")
-        series = [self._steps([places[i] for _, places in found]) for i in found[0][1]]
+        series = [self._steps(places) for places in zip(*(places for _, places in found), strict=True)]
         centred, epsilon, plain = norms.pop()
         return NormWeights(series[0], None if plain else series[1], centred, epsilon)
 
@@ -273,9 +274,10 @@ class _Finder:
         kernel = self.kernel(calls[-1])
         contract = self._contract(kernel)
         rights = [self._contract(self.kernel(call)).operands[1] for call in calls]
+        (rows, depth), sequences = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
+        self.sequences |= {shape_of(self._contract(self.kernel(call)).results[0])[0] for call in calls}
         if len({(right.type, kind_of_blocks(right)) for right in rights}) > 1:
             raise Refused("its layers' products are not alike")
-        (rows, depth), sequences = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
         kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
         if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (sequences, rows):
             raise Refused(f"a product is not of rows with BF16 weights, {' or '.join(PACKED)}")
@@ -285,7 +287,7 @@ class _Finder:
         arguments, sites = self._series(calls), tuple(zip(calls, numbers, strict=True))
         if kind != "bf16":
             arguments.pop(numbers[-1])
-        weights = self._steps([self._at(*site) for site in sites])
+        weights = self._steps([self._place(call.operands[number]) for call, number in sites])
         left = viewed(contract.operands[0])
         if prod(shape_of(left)) != sequences * depth or str(element_type(contract.results[0])) != "f32":
             raise Refused("a product sums over a part of what it reads, or not in F32")
@@ -295,47 +297,37 @@ class _Finder:
         residual_stream = added[0] if len(added) == 1 else None
         return Product(kernel, arguments, weights, rows, depth, residual_stream, kind, sites)
 
-    def _sequences(self, calls: list[ir.Operation]) -> int:
-        """Rows of all products."""
-        found = {shape_of(self._contract(self.kernel(call)).results[0])[0] for call in calls}
-        if len(found) != 1:
-            raise Refused("its products are of different numbers of rows")
-        return found.pop()
-
-    def _at(self, call: ir.Operation, argument: int) -> tuple[int, int]:
-        place = self._place(call.operands[argument])
-        return place.buffer, place.first
-
     def _series(self, calls: list[ir.Operation]) -> dict[int, Series]:
         """Of the last call's arguments that are parts of the entry's buffers, where the first one's kernel, perhaps
         another than all others', has a part of that buffer, too."""
         if len({callee_of(call) for call in calls[1:]}) > 1:
             raise Refused("its layers are not alike")
-        found = {}
+        found, alike = {}, callee_of(calls[0]) == callee_of(calls[-1])
         for i, value in enumerate(calls[-1].operands):
-            if defining_op(value).name != "memref.view":
-                continue
-            buffer = self._at(calls[-1], i)[0]
-            first = [j for j, v in enumerate(calls[0].operands) if self._buffer(v) == buffer]
-            if len(first) == 1 or callee_of(calls[0]) == callee_of(calls[-1]):
-                number = i if callee_of(calls[0]) == callee_of(calls[-1]) else first[0]
-                found[i] = self._steps([self._at(calls[0], number), *(self._at(call, i) for call in calls[1:])])
+            if _is_view(value):
+                buffer = self._place(value).buffer
+                first = [v for v in calls[0].operands if _is_view(v) and self._place(v).buffer == buffer]
+                if alike or len(first) == 1:
+                    values = [calls[0].operands[i] if alike else first[0], *(call.operands[i] for call in calls[1:])]
+                    found[i] = self._steps(list(map(self._place, values)))
         return found
 
-    def _buffer(self, value: ir.Value) -> int:
-        view = defining_op(value)
-        return self._place(value).buffer if view.name == "memref.view" else -1
-
-    def _steps(self, places: list[tuple[int, int]]) -> Series:
-        stride = places[1][1] - places[0][1] if len(places) > 1 else 0
-        want = [(places[0][0], places[0][1] + i * stride) for i in range(len(places))]
-        if places != want:
+    def _steps(self, places: Sequence[Series]) -> Series:
+        first = places[0]
+        made = replace(first, stride=places[1].first - first.first if len(places) > 1 else 0)
+        if list(places) != [Series(first.buffer, first.first + i * made.stride) for i in range(len(places))]:
             raise Refused("its layers' weights do not lie one behind the other")
-        return Series(*places[0], stride)
+        return made
 
     def _place(self, value: ir.Value) -> Series:
-        view = defining_op(value)
-        if view is None or view.name != "memref.view":
+        if not _is_view(value):
             raise Refused("it reads or leaves something beside the chain")
-        offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
-        return Series(ir.BlockArgument(view.operands[0]).arg_number, offset, 0)
+        memory, offset = defining_op(value).operands
+        first = ir.IntegerAttr(defining_op(offset).attributes["value"]).value
+        return Series(ir.BlockArgument(memory).arg_number, first)
+
+
+def _is_view(value: ir.Value) -> bool:
+    """Whether a call's operand is a part of an entry's buffer."""
+    op = defining_op(value)
+    return op is not None and op.name == "memref.view"

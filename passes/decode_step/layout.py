@@ -330,9 +330,7 @@ class Layout:
             self._place()
             self.whole = self.stages >= self.layer_chunks and steps <= most
         if self.whole:
-            self.arrivals = lcm(
-                self.qkv.slices, self.up.slices, self.readers(self.out_projection), self.readers(self.down)
-            )
+            self.arrivals = self._whole_arrivals()
             return
         self.arrivals, self.brings = SUBGROUPS, bool(self.packed)
         self.out_projection = self.down = Sharing(tiles, 1, LINE // 16, tiles)
@@ -344,6 +342,11 @@ class Layout:
                     self.under_way = max(self.under_way, min(self.stages - 1, -(-WALKED_UNDER_WAY // self.chunk)))
                 return
         raise Refused(f"a block's memory has room for {max(0, self.stages)} parts of its weights at once")
+
+    def _whole_arrivals(self) -> int:
+        """That a slot's barrier counts, where each product's readers are as many."""
+        columns = self.readers(self.out_projection), self.readers(self.down)
+        return lcm(self.qkv.slices, self.up.slices, *columns)
 
     @staticmethod
     def readers(sharing: Sharing) -> int:
