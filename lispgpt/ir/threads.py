@@ -3,7 +3,8 @@ branches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lispgpt.ir import build as b
@@ -57,9 +58,19 @@ def loop(
     return list(map(Number, found))
 
 
+@contextmanager
+def turns(low: Any, high: Any, step: Any = 1) -> Iterator[Number]:
+    """What is said within is done for each number from one on, below another."""
+    bounds = [word(x).value for x in (low, high, step)]
+    block = create_op("scf.for", bounds, regions=1).regions[0].blocks.append(bounds[0].type)
+    with ir.InsertionPoint(block):
+        yield Number(block.arguments[0])
+        create_op("scf.yield")
+
+
 def each(low: Any, high: Any, body: Callable[[Number], Any], step: Any = 1) -> None:
-    first, last, by = (word(x).value for x in (low, high, step))
-    b.each(first, last, by, lambda number: body(Number(number)))
+    with turns(low, high, step) as number:
+        body(number)
 
 
 def again(inits: Sequence[Number], body: Callable[..., tuple[Number, Sequence[Number]]]) -> list[Number]:
@@ -78,11 +89,20 @@ Condition = Number | None
 """Whether something holds; None: it always does, which is known while compiling."""
 
 
-def when(condition: Condition, body: Callable[[], Any]) -> None:
+@contextmanager
+def given(condition: Condition) -> Iterator[None]:
+    """What is said within is done where a condition holds."""
     if condition is None:
+        yield
+        return
+    with ir.InsertionPoint(create_op("scf.if", [condition.value], regions=2).regions[0].blocks.append()):
+        yield
+        create_op("scf.yield")
+
+
+def when(condition: Condition, body: Callable[[], Any]) -> None:
+    with given(condition):
         body()
-    else:
-        b.if_then(condition.value, body)
 
 
 def both(one: Condition, other: Condition) -> Condition:

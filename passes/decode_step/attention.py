@@ -17,6 +17,7 @@ positions are joined: of a block's subgroups, then of a cluster's ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import prod
 
@@ -26,7 +27,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, element_type, viewed
-from lispgpt.ir.threads import chosen, each, either, fused, greater, lesser, real, when, word
+from lispgpt.ir.threads import chosen, each, either, fused, given, greater, lesser, real, turns, when, word
 from lispgpt.passes.decode_step.kv_cache import row_words, rows_there
 from lispgpt.passes.decode_step.launch import Copied, Launch, copied, lanes, over_lanes
 from lispgpt.passes.decode_step.layout import RANKS, SUBGROUPS
@@ -45,7 +46,6 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Team
 from lispgpt.passes.recognise.attention import attention_of
-from lispgpt.passes.recognise.cache_writes import CacheWrite
 from lispgpt.passes.targets import ptx
 
 
@@ -294,18 +294,13 @@ class PastRows(HeadReader):
         """With the queries that are there now; leave a part of each head's result."""
         counts, none = sorted({1, -(-len(rows) // 2), len(rows)}), (self.count <= self.within * self.at_once).value
 
-        def attend(member: Number) -> None:
+        with _heads(self.launch.layout.members) as member:
             b.either(none, lambda: self._leave_nothing(member), lambda: self._attend_first(rows, member, counts))
-
-        _for_each(self.launch.layout.members, attend)
-        if not self.more:
-            return
-
-        def batch(first: Number) -> None:
-            further = [self._row(first + turn) for turn in range(self.turns)]
-            _for_each(self.launch.layout.members, lambda member: self._attend(further, member, first))
-
-        each(self.turns, self._all_turns(), batch, self.turns)
+        if self.more:
+            with turns(self.turns, self._all_turns(), self.turns) as first:
+                further = [self._row(first + turn) for turn in range(self.turns)]
+                with _heads(self.launch.layout.members) as member:
+                    self._attend(further, member, first)
 
     def _all_turns(self) -> Number:
         """How many turns a subgroup has, of the positions that are left for it and those behind it."""
@@ -381,17 +376,15 @@ class PastRows(HeadReader):
         stores = self.launch.lane < self.across
         if self.inside is not None:
             stores = self.launch.lane * self.numbers < self.depth
-        when(stores, lambda: self._store(part, sums))
+        with given(stores):
+            for first in range(0, self.numbers, 4):
+                ptx.store_words(part + (self.column + first) * 4, sums[first : first + 4])
         when(self.launch.lane == 0, lambda: ptx.store_words(end, both))
 
     def _leave_nothing(self, member: Number) -> None:
         """Of a subgroup that has no rows."""
         none = [real(0.0)] * self.numbers
         when(self.busy, lambda: self._leave(member, none, [real(LOWEST), real(0.0)]))
-
-    def _store(self, part: Number, sums: list[Number]) -> None:
-        for first in range(0, self.numbers, 4):
-            ptx.store_words(part + (self.column + first) * 4, sums[first : first + 4])
 
     def _loaded(self, part: Number) -> list[Number]:
         starts = range(0, self.numbers, 4)
@@ -413,7 +406,7 @@ class NewRow(HeadReader):
         stored = [[self.own_row(kind, shared, at) for at in places] for kind in (0, 1)]
         keys, values = ([lanes(b.extend(value)) for value in kind] for kind in stored)
 
-        def member(number: Number) -> None:
+        with _heads(layout.members) as number:
             score = real(0.0)
             for at, there, key in zip(places, inside, keys, strict=True):
                 query = self.query(shared, number, at, 2)
@@ -428,17 +421,12 @@ class NewRow(HeadReader):
                 when(there, partial(ptx.store_words, part + at * 4, value))
             end = [weighted * LOG2_E, real(1.0)]
             when(launch.lane == 0, lambda: ptx.store_words(part + 4 * depth, end))
-
-        _for_each(self.launch.layout.members, member)
         for kind, write in enumerate(self.attention.writes):
             for at, there, value in zip(places, inside, stored[kind], strict=True):
-                when(there, partial(self._write, kind, write, shared, at, value))
-
-    def _write(self, kind: int, write: CacheWrite, shared: Number, column: Number, value: ir.Value) -> None:
-        with self.made.reader.scope():
-            index = own_index(self.attention, kind, self.place(shared, 0), column.index())
-            where = place_of_row(write, self.made.reader, self.row, index)
-            b.store(value, cache_of(self.attention), where)
+                with given(there), self.made.reader.scope():
+                    index = own_index(self.attention, kind, self.place(shared, 0), at.index())
+                    where = place_of_row(write, self.made.reader, self.row, index)
+                    b.store(value, cache_of(self.attention), where)
 
 
 FEW = 4
@@ -451,17 +439,16 @@ def merge(launch: Launch, position: Number, receive: Number) -> None:
 
     receive: the parity of the phase in which theirs are there.
     """
-    _for_each(launch.layout.each, lambda head: _publish(launch, position, head))
+    with _heads(launch.layout.each) as head:
+        _publish(launch, position, head)
     ptx.wait(launch.barrier("merged"), receive)
-    _for_each(launch.layout.each, lambda head: _whole(launch, head))
+    with _heads(launch.layout.each) as head:
+        _whole(launch, head)
 
 
-def _for_each(count: int, body: Callable[[Number], None]) -> None:
-    """For each of so many heads."""
-    if count == 1:
-        body(word(0))
-    else:
-        each(0, count, body)
+def _heads(count: int) -> AbstractContextManager[Number]:
+    """Each of so many."""
+    return nullcontext(word(0)) if count == 1 else turns(0, count)
 
 
 def pairs_of(launch: Launch) -> tuple[list[Number], list[Number | None]]:
@@ -484,12 +471,10 @@ def _publish(launch: Launch, position: Number, head: Number) -> None:
         four = to + (number - lane % 2 * 2) * 4, launch.of_neighbours(pair, 2)
         when(inside, partial(launch.send, "merged", [four], 2))
 
-    def end() -> None:
+    with given(lane < RANKS):
         remote = launch.remote(lane)
         place = to + (layout.at["merged"] + 4 * layout.depth)
         ptx.send(remote + place, [top, total], remote + layout.barrier["merged"])
-
-    when(lane < RANKS, end)
 
 
 def join_parts(launch: Launch, count: Number, owns: Number | None, head: Number, at: Sequence[Number]) -> list[Number]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import each, either, lesser, loop, real, when, word
+from lispgpt.ir.threads import each, either, given, lesser, loop, real, turns, when, word
 from lispgpt.passes.decode_step.attention import NewRow, PastRows, join_parts, make_hoisted, pairs_of
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS, STEP_BYTES, SUMMER
 from lispgpt.passes.decode_step.batch_products import Held, TextProducts, for_threads, put
@@ -72,12 +72,9 @@ class BatchLayers:
     def _begin(self, run: Number) -> None:
         """A run's tokens: the launch's first ones, or those that the run before has chosen; and what is made ahead."""
         launch, sequence = self.launch, self.launch.subgroup
-
-        def chosen() -> None:
+        with given((run > 0) & (sequence < launch.layout.sequences)):
             token = chosen_before(launch, run, sequence)
             when(launch.lane == 0, lambda: ptx.store_words(launch.place("tokens") + sequence * 4, [token]))
-
-        when((run > 0) & (sequence < launch.layout.sequences), chosen)
         if launch.chain.hoisted:
             position = launch.position_of(launch.sequence) + run
             make_hoisted(launch, position, launch.sequence.index(), partial(for_threads, launch))
@@ -184,8 +181,7 @@ class TextAttention:
 
     def publish(self, parity: Number) -> None:
         """Its heads' results to all ranks, once queries are there."""
-
-        def publish() -> None:
+        with given(self.launch.has_sequence):
             self.launch.await_ranks("own", 4 * self.launch.layout.head_rows, parity)
             self.past.attend(self.rows)
             ptx.wait_at(PARTS, NEW_ROW_THREADS)
@@ -193,8 +189,6 @@ class TextAttention:
             for first in range(0, each_, SUBGROUPS):
                 one = partial(self._publish, self.launch.subgroup + first)
                 one() if each_ - first >= SUBGROUPS else when(self.launch.subgroup < each_ - first, one)
-
-        when(self.launch.has_sequence, publish)
 
     def _publish(self, head: Number) -> None:
         """One head's result."""
@@ -214,12 +208,10 @@ class OwnRows(Role):
 
     def emit(self) -> None:
         """All runs of the launch."""
-
-        def run(number: Number) -> None:
+        with turns(0, self.launch.times) as run:
             wait_for_tokens()
-            when(self.launch.has_sequence, lambda: each(0, self.launch.layout.layers, partial(self._layer, number)))
-
-        each(0, self.launch.times, run)
+            with given(self.launch.has_sequence), turns(0, self.launch.layout.layers) as layer:
+                self._layer(run, layer)
 
     def _layer(self, run: Number, layer: Number) -> None:
         launch = self.launch.again()
@@ -252,15 +244,11 @@ class BatchKernel(StepKernel):
         layout, chain = self.layout, self.chain
         sizes = {"x": max(layout.width, layout.hidden), "attended_parts": layout.attended}
         for name, count in sizes.items():
-            place = launch.place(name)
-            each(thread, STEP_BYTES // 4 * (count // 16), partial(clear, place), layout.threads)
-
-        def copy() -> None:
+            clear(launch.place(name), STEP_BYTES // 4 * (count // 16), thread, layout.threads)
+        with given(thread < layout.sequences):
             for name, buffer in {"tokens": chain.tokens, "positions": chain.positions}.items():
                 number = input_of(launch.memories[buffer], layout.sequences, thread.index())
                 ptx.store_words(launch.place(name) + thread * 4, [number])
-
-        when(thread < layout.sequences, copy)
 
     def _roles(self, launch: Launch) -> None:
         def multiply() -> None:

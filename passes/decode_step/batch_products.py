@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import each, lesser, real, when, word
+from lispgpt.ir.threads import each, given, lesser, real, when, word
 from lispgpt.passes.decode_step.batch_layout import (
     MATRIX_BYTES,
     MOST_SEQUENCES,
@@ -91,18 +91,15 @@ class TextProducts(Products):
         for i in range(0, sharing.steps, 2):
             more = i + 1 < sharing.steps
             for step, parts in enumerate(self.operands(place, first + i, int(more))[: 1 + more]):
-                for tile, numbers in enumerate(held.numbers):
-                    both = zip(parts, totals[tile], strict=True)
-                    totals[tile] = [ptx.multiply(numbers[i + step], part, total) for part, total in both]
+                for own, numbers in enumerate(held.numbers):
+                    both = zip(parts, totals[own], strict=True)
+                    totals[own] = [ptx.multiply(numbers[i + step], part, total) for part, total in both]
         group, column, size = launch.lane // 4, launch.lane % 4 * 2, 4 * pitch(sharing)
-
-        def store() -> None:
+        with given(held.works):
             for tile, chains in zip(held.tiles, totals, strict=True):
                 to = launch.place("sums") + (tile * 16 + group) * 4 + (held.slice * MOST_SEQUENCES + column) * size
                 for number, value in enumerate(added(chains)):
                     ptx.store_words(to + (number % 2 * size + number // 2 * 32), [value])
-
-        when(held.works, store)
 
     @staticmethod
     def none() -> Totals:

@@ -25,7 +25,21 @@ from itertools import repeat
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.threads import added, again, chosen, each, either, fused, greater, lesser, loop, real, when, word
+from lispgpt.ir.threads import (
+    added,
+    again,
+    chosen,
+    either,
+    fused,
+    given,
+    greater,
+    lesser,
+    loop,
+    real,
+    turns,
+    when,
+    word,
+)
 from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, gathered, is_number, rank_of, tell, value_of
 from lispgpt.passes.decode_step.launch import Launch, Role, over_lanes
 from lispgpt.passes.decode_step.layout import GATHERED, PUBLISHED, RACES, RESIDUAL_STREAM, SUBGROUPS, THREADS, TWO_ROLES
@@ -228,13 +242,10 @@ class Heats(Role):
         mass = sum_across(reduce(Number.__add__, (races.weight(x) for x, *_ in own)))
         best = self._best(ranks, rows, top)
         heat, place = launch.place("heats") + launch.subgroup * HEAT, launch.place("tops") + launch.subgroup * BEST
-
-        def store() -> None:
+        with given(launch.lane == 0):
             ptx.store_words(heat, [race.time, race.token, race.rank, mass])
             for i in range(0, len(best), 2):
                 ptx.store_words(place + 4 * i, best[i : i + 2])
-
-        when(launch.lane == 0, store)
         ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
         self._hear(round_)
 
@@ -393,13 +404,10 @@ class Draw(Races):
         words = [word(b.load(memory, [i], 1)) for i in range(8)]
         self.scale, self.k, self.p, self.least = words[0].bits(), words[1], words[2].bits(), words[7].bits()
         key, stream, draw = words[3:5], words[5], position + words[6]
-
-        def quad(number: Number) -> None:
+        with turns(self.launch.lane, self.rows // EACH, 32) as number:
             counter = [self.launch.row_of_lm_head(number * EACH) // EACH, draw, stream, word(0)]
             paces = [real(1.0) / exponential(bits) for bits in philox(counter, key)]
             ptx.store_words(self.launch.place("paces") + number * (4 * EACH), paces)
-
-        each(self.launch.lane, self.rows // EACH, quad, 32)
         when(self.launch.lane == 0, lambda: ptx.store_words(self.launch.place("round"), [round_, words[0]]))
         ptx.arrive_at(RACES, TWO_ROLES)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from lispgpt.base.access import READ, READ_WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.threads import each, when, word
+from lispgpt.ir.threads import turns, when, word
 from lispgpt.passes.decode_step.chain import OF_COLUMNS, Chain
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kv_cache import ARRIVALS, row_maps
@@ -113,7 +111,7 @@ class StepKernel:
         """Zeros where operands have no part."""
         layout = self.layout
         for name in ("x", "hidden_units", "attended"):
-            each(thread, layout.sizes[name] // 4, partial(clear, launch.place(name)), layout.threads)
+            clear(launch.place(name), layout.sizes[name] // 4, thread, layout.threads)
 
     def _heads(self, block: Number) -> tuple[Number, Number, Number]:
         """(first, how far the next one is, how many) of the lm head's chunks that a block has.  Neighbours are of
@@ -143,15 +141,12 @@ class StepKernel:
 
     def _barriers(self, launch: Launch) -> None:
         layout = self.layout
-
-        def make(slot: Number) -> None:
+        with turns(0, layout.stages) as slot:
             TENSOR_COPIES.make_barrier(launch.full(slot).value, 1)
             TENSOR_COPIES.make_barrier(launch.empty(slot).value, layout.arrivals)
-
-        each(0, layout.stages, make)
         if layout.brings:
-            brought = (chunks_ahead(launch), launch.heads)
-            each(*brought, lambda number: TENSOR_COPIES.make_barrier(launch.brought(number).value, 1))
+            with turns(chunks_ahead(launch), launch.heads) as number:
+                TENSOR_COPIES.make_barrier(launch.brought(number).value, 1)
         for name in layout.barrier:
             TENSOR_COPIES.make_barrier(launch.barrier(name).value, ARRIVALS.get(name, 1))
         TENSOR_COPIES.publish_barriers()
@@ -163,8 +158,10 @@ def input_of(memory: ir.Value, sequences: int = 1, sequence: Index = 0) -> Numbe
     return word(b.load(b.emit("memref.view", [memory, b.as_value(0)], [type_]), [sequence], 1))
 
 
-def clear(start: Number, number: Number) -> None:
-    ptx.store_words(start + number * 4, [word(0)])
+def clear(start: Number, count: int, thread: Number, threads: int) -> None:
+    """So many words, by all threads."""
+    with turns(thread, count, threads) as number:
+        ptx.store_words(start + number * 4, [word(0)])
 
 
 def _dealt(count: int, players: int, number: Number) -> Number:

@@ -8,12 +8,10 @@ each line.
 
 from __future__ import annotations
 
-from functools import partial
-
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import each, lesser, when, word
+from lispgpt.ir.threads import lesser, turns, when, word
 from lispgpt.passes.decode_step.chain import Chain
 from lispgpt.passes.decode_step.launch import Launch, box_map
 from lispgpt.passes.decode_step.layout import LINE, RANKS, SUBGROUPS, Layout
@@ -49,12 +47,9 @@ def bring_rows(launch: Launch, run: Number, layer: Number, hint: Number) -> None
     count = lesser(launch.past(launch.position + run), word(layout.near_rows))
     ptx.expect(launch.barrier("rows"), count * (2 * layout.kv * layout.heads.row_bytes))
     whole = count // BOX * BOX
-
-    def bring(size: int, first: Number) -> None:
-        each(0, layout.kv, lambda shared: _bring(launch, layer, shared, first, size, hint))
-
-    each(0, whole, partial(bring, BOX), BOX)
-    each(whole, count, partial(bring, 1))
+    for size, start, end in ((BOX, 0, whole), (1, whole, count)):
+        with turns(start, end, size) as first, turns(0, layout.kv) as shared:
+            _bring(launch, layer, shared, first, size, hint)
 
 
 def _bring(launch: Launch, layer: Number, shared: Number, first: Number, size: int, hint: Number) -> None:

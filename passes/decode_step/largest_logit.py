@@ -17,7 +17,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import either, greater, lesser, real, when, word
+from lispgpt.ir.threads import either, given, greater, lesser, real, when, word
 from lispgpt.passes.decode_step.launch import Launch
 from lispgpt.passes.decode_step.layout import SUBGROUPS
 from lispgpt.passes.targets import ptx
@@ -120,13 +120,10 @@ def tell(launch: Launch, place: Number, words: Sequence[Number], tag: Number, wh
     tag."""
     bits = [w.bits() if w.is_real else w for w in words]
     bits += [word(0)] * (-len(bits) % 3)
-
-    def store() -> None:
+    with given(where):
         for i in range(0, len(bits), 3):
             to = ptx.pointer(launch.exchange, place + 16 * (i // 3))
             ptx.store_line(to, [*bits[i : i + 2], tag, bits[i + 2]])
-
-    when(where, store)
 
 
 def gathered(launch: Launch, start: Number, pitch: int, count: int, tag: Number) -> list[tuple[Number, list[Number]]]:
@@ -214,8 +211,7 @@ def index_of(sequence: Number | int, each: int = 1, number: int = 0) -> Index:
 def end(launch: Launch, choice: Choice, last: Number | None, sequence: Number | int = 0) -> None:
     """By the first block: results, and what the next launch starts from.  last: where the last run's are still to be
     kept."""
-
-    def leave_all() -> None:
+    with given(launch.lane == 0):
         i32 = ir.MemRefType.get([launch.layout.sequences], b.i32())
         leave(launch, choice, None, sequence)
         for buffer, value in (
@@ -231,5 +227,3 @@ def end(launch: Launch, choice: Choice, last: Number | None, sequence: Number | 
             when(sequence == 0, lambda: b.store(counted.value, launch.exchange, [0]))
         if launch.kept and last is not None:
             leave(launch, choice, last, sequence)
-
-    when(launch.lane == 0, leave_all)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
@@ -14,7 +14,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import operations
 from lispgpt.ir.tensor_maps import address_of_map
-from lispgpt.ir.threads import chosen, lesser, when, word
+from lispgpt.ir.threads import chosen, given, lesser, word
 from lispgpt.passes.decode_step.attention_heads import tensors_of
 from lispgpt.passes.decode_step.chain import Chain, Part, Product, Series
 from lispgpt.passes.decode_step.layout import MULTIPLIERS, RANKS, THREADS, Layout
@@ -82,11 +82,11 @@ class Launch:
         """The barrier of a chunk of the lm head that a subgroup brings, by its number among the block's."""
         return self.place("brought") + number * 8
 
-    def once_read(self, body: Callable[[], None]) -> None:
+    def once_read(self) -> AbstractContextManager[None]:
         """By one lane, once its subgroup has read what copies may be put in the place of."""
         ptx.fence_copies()
         ptx.subgroup_barrier()
-        when(self.lane == 0, body)
+        return given(self.lane == 0)
 
     def slot(self, number: Number) -> tuple[Number, Number]:
         """(slot of a chunk, parity of the phase in which it is there)."""
@@ -167,11 +167,8 @@ class Launch:
 
     def await_ranks(self, name: str, nbytes: int, parity: Number) -> None:
         """By the subgroups that multiply: wait for what ranks send; one subgroup says how much."""
-
-        def say() -> None:
-            when(self.lane == 0, lambda: ptx.expect(self.barrier(name), nbytes))
-
-        when(self.subgroup == 0, say)
+        with given(self.subgroup == 0), given(self.lane == 0):
+            ptx.expect(self.barrier(name), nbytes)
         ptx.wait(self.barrier(name), parity)
 
     def past(self, position: Number) -> Number:

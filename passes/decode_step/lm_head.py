@@ -84,10 +84,11 @@ class LmHeadChunks:
         def leave() -> None:
             ptx.arrive(launch.empty(slot), layout.arrivals)
 
-        def go_on() -> None:
-            b.either((next_ < launch.heads).value, bring, leave)
-
-        launch.once_read(go_on if layout.brings else leave)
+        with launch.once_read():
+            if layout.brings:
+                b.either((next_ < launch.heads).value, bring, leave)
+            else:
+                leave()
 
 
 HELD = 64

@@ -15,7 +15,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import added, each, either, loop, real, when, word
+from lispgpt.ir.threads import added, each, either, given, loop, real, turns, when, word
 from lispgpt.passes.decode_step.attention import NewRow, PastRows, make_hoisted, merge
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.draw import Draw
@@ -140,12 +140,9 @@ class Multipliers:
                 ptx.wait_at(GAMMAS, TWO_ROLES)
             launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
             past.attend(rows)
-
-            def own() -> None:
+            with given(launch.subgroup >= SUBGROUPS - layout.kv):
                 one = NewRow(launch, made, normed, launch.position + run)
                 when(one.owns, lambda: one.attend(word(SUBGROUPS - 1) - launch.subgroup))
-
-            when(launch.subgroup >= SUBGROUPS - layout.kv, own)
         ptx.arrive_at(PARTS, TWO_ROLES)
         if not layout.near:
             self._fetch(run, (layer + 1) % layout.layers)
@@ -191,14 +188,12 @@ class Multipliers:
 class Finisher(Role):
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
-
-        def run(number: Number) -> None:
+        with given(launch.layered), turns(0, launch.times) as run:
             if launch.chain.hoisted:
-                make_hoisted(launch, launch.position + number, None, partial(_by_lanes, launch))
+                make_hoisted(launch, launch.position + run, None, partial(_by_lanes, launch))
                 ptx.arrive_at(HOISTED, TWO_ROLES)
-            each(0, layout.layers, lambda layer: self._layer(number, layer))
-
-        when(launch.layered, lambda: each(0, launch.times, run))
+            with turns(0, layout.layers) as layer:
+                self._layer(run, layer)
 
     def _moments(self, norm: NormWeights) -> list[Number]:
         """(mean, 1 / deviation) of the residual stream, once it is there."""
@@ -308,25 +303,19 @@ class Exchanger(Role):
             return [choice.token, result, round_]
 
         _, result, round_ = loop(0, launch.times, [launch.token, word(0), draw.round], run)
-
-        def last() -> None:
+        with given(launch.reports):
             end(launch, Choice((result < 0).where(0, result), result, []), None)
             when(launch.lane == 0, lambda: b.store(round_.value, launch.exchange, [1]))
-
-        when(launch.reports, last)
 
     def _layers(self, token: Number) -> None:
         """Tell the token to the subgroups that multiply, and add what they make of it."""
         launch, layout = self.launch, self.launch.layout
         when(launch.lane == 0, lambda: ptx.store_words(launch.place("tokens"), [token]))
         ptx.arrive_at(TOKEN, TWO_ROLES)
-
-        def layer(_: Number) -> None:
+        with turns(0, layout.layers):
             ptx.arrive_at(ATTENDED, THREE_ROLES)  # once the sums of the layer ahead are read
             self._add(0, layout.out_projection, "out_projection_sums")
             self._add(1, layout.down, "down_sums")
-
-        each(0, layout.layers, layer)
 
     def _add(self, number: int, sharing: Sharing, sums: str) -> None:
         """A layer's first or second addition."""

@@ -23,7 +23,7 @@ from math import gcd
 from typing import Any
 
 from lispgpt.ir.arithmetic import Number
-from lispgpt.ir.threads import both, each, either, fused, greater, lesser, loop, real, when, word
+from lispgpt.ir.threads import both, either, fused, given, greater, lesser, loop, real, turns, when, word
 from lispgpt.passes.decode_step.launch import Launch, over_lanes
 from lispgpt.passes.decode_step.layout import LINE, SHARED_UNIT, SUBGROUPS, Sharing
 from lispgpt.passes.decode_step.packed_weights import PackedWeights
@@ -122,16 +122,14 @@ class Products:
 
     def release(self, *held: Held) -> None:
         """Let what comes next take the place of weights that are in registers now."""
-
-        def arrive() -> None:
+        with self.launch.once_read():
             for slot, count, there in (one for mine in held for one in mine.read):
                 when(there, partial(ptx.arrive, self.launch.empty(slot), count))
 
-        self.launch.once_read(arrive)
-
     def free(self, slot: Number) -> None:
         """Let what comes next take the place of a slot that a subgroup has read, as one of all."""
-        self.launch.once_read(lambda: ptx.arrive(self.launch.empty(slot), 1))
+        with self.launch.once_read():
+            ptx.arrive(self.launch.empty(slot), 1)
 
     @staticmethod
     def across_parts(own: Number) -> Number:
@@ -398,8 +396,7 @@ class RowProducts(RingProduct):
         launch, layout, operand, sharing = self.launch, self.launch.layout, self.operand, self.sharing
         (tile, part, works), steps = self._own(), sharing.steps
         first = part * steps
-
-        def some(turn: Number) -> None:
+        with turns(0, sharing.all // sharing.tiles) as turn:
             start = self.chunk + turn * sharing.tiles
             slots = [launch.slot(start + i) for i in range(sharing.tiles)]
             for slot, parity in slots:
@@ -418,8 +415,6 @@ class RowProducts(RingProduct):
             for slot, _ in slots:
                 self.products.free(slot)
             self._leave(turn * sharing.tiles + tile, part, works, totals)
-
-        each(0, sharing.all // sharing.tiles, some)
 
     def _leave(self, tile: Number, part: Number, works: Number | None, totals: Sums) -> None:
         own = self.operand.whole(totals)
@@ -491,9 +486,6 @@ class ColumnProducts(RingProduct):
         """Sums of the parts' columns, of a lane's two rows."""
         place = self.launch.place(self.sums) + row * 4
         first, second = (value + value.from_lane(1) for value in [x[0] + x[1], x[2] + x[3]])
-
-        def store() -> None:
+        with given(both(self.part == 0, works)):
             ptx.store_words(place, [first])
             ptx.store_words(place + 32, [second])
-
-        when(both(self.part == 0, works), store)

@@ -9,7 +9,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import added, both, chosen, lesser, real, when, word
+from lispgpt.ir.threads import added, both, chosen, given, lesser, real, when, word
 from lispgpt.passes.decode_step.chain import NormWeights, Product
 from lispgpt.passes.decode_step.fixed_point_sums import lacks, value_of_sum
 from lispgpt.passes.decode_step.launch import (
@@ -133,13 +133,10 @@ class OneResidual(Residual):
 
     def keep(self, seen: Sequence[Sequence[Number]]) -> None:
         """By one block, behind the last run: the same for the next launch."""
-
-        def store() -> None:
+        with given(self.launch.block == 0):
             for number, halves in enumerate(seen):
                 for piece, own in self.by_pieces(halves):
                     when(piece.works, partial(ptx.store_halves, self._line("seen", number, piece), own))
-
-        when(self.launch.block == 0, store)
 
     def added(
         self, number: int, product: Product, layer: Number, x: Sequence[Number], seen: Sequence[Number], since: Number

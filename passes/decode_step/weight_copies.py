@@ -12,7 +12,7 @@ from typing import Any
 
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.threads import each, either, lesser, loop, when, word
+from lispgpt.ir.threads import each, either, given, lesser, loop, turns, word
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.kv_cache import bring_rows
 from lispgpt.passes.decode_step.launch import Launch, Role, box_map
@@ -112,10 +112,8 @@ class WeightCopier(Role):
 
         def run(number: Number, chunk: Number) -> list[Number]:
             def layers() -> list[Number]:
-                def layer(layer: Number) -> None:
+                with turns(0, layout.layers) as layer:
                     self._layer(number, layer, chunk + layer * layout.layer_chunks)
-
-                each(0, layout.layers, layer)
                 return [chunk + layout.layers * layout.layer_chunks]
 
             (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
@@ -168,10 +166,7 @@ class WeightCopier(Role):
         launch = self.launch
         slot, parity = launch.slot(chunk)
         ptx.wait(launch.empty(slot), parity ^ 1)
-
-        def pace() -> None:
+        with given(chunk >= under_way):
             past, phase = launch.slot(chunk - under_way)
             ptx.wait(launch.full(past), phase)
-
-        when(chunk >= under_way, pace)
         self.copies.bring(name, at, slot, launch.full(slot), self.copies.passing, layer)
