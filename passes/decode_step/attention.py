@@ -55,17 +55,17 @@ def make_hoisted(
     """row: of several sequences, this one's.  spread: (count, body) calls body(number) of so many numbers, each by one
     thread."""
     for ahead in launch.chain.hoisted:
-        with copied(launch, ahead, 0) as made:
-            for argument, series in ahead.arguments.items():
-                if series.buffer == launch.chain.tokens:
-                    raise Refused("what a kernel ahead of the layers makes depends on the token")
-                if series.buffer == launch.chain.positions:
-                    made.hold(argument, position.value)
-            for tensor, memory in outputs_of(made.op):
-                argument = ahead.results[ir.BlockArgument(memory).arg_number]
-                shape = launch.layout.hoisted[argument]
-                start = launch.place("ahead") + launch.layout.hoisted_at[argument]
-                spread(prod(shape), partial(_leave, made, tensor, shape, start, row))
+        made = copied(launch, ahead, 0)
+        for argument, series in ahead.arguments.items():
+            if series.buffer == launch.chain.tokens:
+                raise Refused("what a kernel ahead of the layers makes depends on the token")
+            if series.buffer == launch.chain.positions:
+                made.hold(argument, position.value)
+        for tensor, memory in outputs_of(made.op):
+            argument = ahead.results[ir.BlockArgument(memory).arg_number]
+            shape = launch.layout.hoisted[argument]
+            start = launch.place("ahead") + launch.layout.hoisted_at[argument]
+            spread(prod(shape), partial(_leave, made, tensor, shape, start, row))
 
 
 def _leave(
@@ -81,14 +81,13 @@ def _leave(
 
 
 class HeadReader:
-    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own,
-    sequence: which it is."""
+    """Of a layer.  position: the row's own, sequence: which it is."""
 
-    def __init__(
-        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Number, sequence: Number | int = 0
-    ) -> None:
-        self.launch, self.made, self.normed, self.position, self.sequence = launch, made, normed, position, sequence
-        attention, layout = attention_of(made.op), launch.layout
+    def __init__(self, launch: Launch, layer: Number, position: Number, sequence: Number | int = 0) -> None:
+        self.launch, self.position, self.sequence = launch, position, sequence
+        self.made = copied(launch, launch.chain.attention, layer)
+        self.normed = [copied(launch, norm, layer) for norm in launch.chain.head_norms]
+        attention, layout = attention_of(self.made.op), launch.layout
         assert attention is not None
         self.attention, self.heads, self.depth = attention, layout.heads, layout.depth
         self.base = word(0)
@@ -198,13 +197,12 @@ class PastRows(HeadReader):
     def __init__(
         self,
         launch: Launch,
-        made: Copied,
-        normed: Sequence[Copied],
+        layer: Number,
         position: Number,
         parity: Number | None = None,
         sequence: Number | int = 0,
     ) -> None:
-        super().__init__(launch, made, normed, position, sequence)
+        super().__init__(launch, layer, position, sequence)
         layout = launch.layout
         self.parity = parity
         self.numbers, self.across, self.words = layout.row_numbers, layout.row_lanes, layout.row_words

@@ -3,7 +3,6 @@ them."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 
 from lispgpt.ir import build as b
@@ -17,7 +16,7 @@ from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
 from lispgpt.passes.decode_step.kernel import StepKernel, clear, input_of
 from lispgpt.passes.decode_step.largest_logit import choose, chosen_before, end, report
-from lispgpt.passes.decode_step.launch import Launch, Role, attention_of_layer
+from lispgpt.passes.decode_step.launch import Launch, Role
 from lispgpt.passes.decode_step.layout import PARTS, SUBGROUPS, THREADS, WEIGHT_COPIER, Sharing
 from lispgpt.passes.decode_step.lm_head import BatchLmHead
 from lispgpt.passes.decode_step.residual import Residual
@@ -93,45 +92,36 @@ class BatchLayers:
             leave_addends(products, Exchange.of(launch, run, layer, number), held.sharing)
             return ptx.clock()
 
-        with ExitStack() as stack:
-            qkv = products.load_rows(chunk, layout.qkv, layout.qkv_tiles)
-            out_projection = products.load_columns(
-                chunk + layout.first_out_projection, layout.out_projection, products.weights
-            )
-            products.release(qkv, out_projection)
-            attention = TextAttention(stack, launch, run, layer)
-            queries, weights = (
-                Queries(stack, launch, layer, launch.thread, THREADS),
-                residual.weights(chain.norms[0], layer),
-            )
-            attention.load_early()
-            before = Place.behind_layer(launch, run, layer - 1)
-            x = either(
-                layer > 0, residual.kinds,
-                lambda: residual.take(before, since), lambda: residual.of_tokens(run),
-            )  # fmt: skip
-            self._hand_on(residual, x, chain.norms[0], weights[0])
-            attention.load()
-            products.leave_sums(qkv, "x")
-            launch.meet()
-            self._leave(queries, products, layout.qkv)
-            attention.publish(parity)
+        qkv = products.load_rows(chunk, layout.qkv, layout.qkv_tiles)
+        first = chunk + layout.first_out_projection
+        out_projection = products.load_columns(first, layout.out_projection, products.weights)
+        products.release(qkv, out_projection)
+        attention = TextAttention(launch, run, layer)
+        queries, weights = Queries(launch, layer, launch.thread, THREADS), residual.weights(chain.norms[0], layer)
+        attention.load_early()
+        before = Place.behind_layer(launch, run, layer - 1)
+        x = either(
+            layer > 0, residual.kinds,
+            lambda: residual.take(before, since), lambda: residual.of_tokens(run),
+        )  # fmt: skip
+        self._hand_on(residual, x, chain.norms[0], weights[0])
+        attention.load()
+        products.leave_sums(qkv, "x")
+        launch.meet()
+        self._leave(queries, products, layout.qkv)
+        attention.publish(parity)
         launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.sequences, parity)
         products.split_up("attended", "attended_parts", layout.each * layout.depth)
         behind = Place.behind_attention(launch, run, layer)
         since = add(0, out_projection, "attended_parts")
-        with ExitStack() as stack:
-            up = products.load_rows(chunk + layout.first_up, layout.up, layout.up_tiles)
-            down = products.load_columns(chunk + layout.first_down, layout.down, products.weights)
-            products.release(up, down)
-            hidden, weights = (
-                HiddenUnits(stack, launch, layer, launch.thread, THREADS),
-                residual.weights(chain.norms[1], layer),
-            )
-            self._hand_on(residual, residual.take(behind, since), chain.norms[1], weights[0])
-            products.leave_sums(up, "x")
-            launch.meet()
-            self._leave(hidden, products, layout.up)
+        up = products.load_rows(chunk + layout.first_up, layout.up, layout.up_tiles)
+        down = products.load_columns(chunk + layout.first_down, layout.down, products.weights)
+        products.release(up, down)
+        hidden, weights = HiddenUnits(launch, layer, launch.thread, THREADS), residual.weights(chain.norms[1], layer)
+        self._hand_on(residual, residual.take(behind, since), chain.norms[1], weights[0])
+        products.leave_sums(up, "x")
+        launch.meet()
+        self._leave(hidden, products, layout.up)
         launch.await_ranks("hidden_units", 4 * layout.hidden * layout.sequences, parity)
         products.split_up("hidden_units", "x", layout.hidden)
         return add(1, down, "x")
@@ -165,10 +155,9 @@ class BatchLayers:
 class TextAttention:
     """The block's sequence's, of a layer, by the subgroups that multiply."""
 
-    def __init__(self, stack: ExitStack, launch: Launch, run: Number, layer: Number) -> None:
+    def __init__(self, launch: Launch, run: Number, layer: Number) -> None:
         self.launch, self.position = launch, launch.position_at(run)
-        made, normed = attention_of_layer(stack, launch, layer)
-        self.past = PastRows(launch, made, normed, self.position, sequence=launch.sequence)
+        self.past = PastRows(launch, layer, self.position, sequence=launch.sequence)
         self.rows: list[tuple[list[Number], list[Number]]] = []
 
     def load_early(self) -> None:
@@ -215,11 +204,9 @@ class OwnRows(Role):
 
     def _layer(self, run: Number, layer: Number) -> None:
         launch = self.launch.again()
-        with ExitStack() as stack:
-            made, normed = attention_of_layer(stack, launch, layer)
-            own = NewRow(launch, made, normed, launch.position_at(run), launch.sequence)
-            self._await_own(launch.at_layer(run, layer))
-            each(launch.subgroup - (SUMMER + 1), launch.layout.kv, own.attend, NEW_ROW_SUBGROUPS)
+        own = NewRow(launch, layer, launch.position_at(run), launch.sequence)
+        self._await_own(launch.at_layer(run, layer))
+        each(launch.subgroup - (SUMMER + 1), launch.layout.kv, own.attend, NEW_ROW_SUBGROUPS)
         ptx.arrive_at(PARTS, NEW_ROW_THREADS)
 
     def _await_own(self, parity: Number) -> None:

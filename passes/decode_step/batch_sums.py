@@ -151,10 +151,8 @@ class Summer:
     def _run(self, run: Number) -> None:
         launch, chain = self.launch, self.launch.chain
         wait_for_tokens()
-        with copied(launch, chain.embedding, 0) as made:
-            begun = [
-                w for _, _, sequence, column in self.lines for w in embedded(launch, made, sequence, column, run, 4)
-            ]
+        made = copied(launch, chain.embedding, 0)
+        begun = [w for _, _, sequence, column in self.lines for w in embedded(launch, made, sequence, column, run, 4)]
 
         def layer(number: Number, *x: Number) -> list[Number]:
             attended, behind = Place.behind_attention(launch, run, number), Place.behind_layer(launch, run, number)
@@ -168,23 +166,23 @@ class Summer:
     ) -> list[Number]:
         """The residual stream behind an exchange, left for all."""
         launch, layout, now = self.launch, self.launch.layout, list[Number]()
-        with copied(launch, product, layer) as made:
-            places = [[sequence.index(), column.index()] for _, _, sequence, column in self.lines]
-            for place in places:
-                preload(made, place, 4)
-            for turn, ((works, own, sequence, column), place) in enumerate(zip(self.lines, places, strict=True)):
-                first = ptx.wide(exchange.addend(launch.cluster, word(0), own))
-                starts = [first + writer * (16 * layout.own_lines) for writer in range(layout.layer_clusters)]
-                found = ptx.await_lines(
-                    [ptx.pointer(launch.exchange, start) for start in starts],
-                    lambda words: works.where((words[0] ^ exchange.mark) & 1, 0),  # noqa: B023
-                )
-                total, *parts = map(unmarked, found)
-                for part in parts:
-                    total = [x + y for x, y in zip(total, part, strict=True)]
-                line = added_to(made, product, place, total, before[4 * turn : 4 * turn + 4])
-                to_line = _summed(launch, to, sequence, column)
-                when(works, partial(ptx.store_line, to_line, marked(line, _mark(to.odd))))
-                now += line
+        made = copied(launch, product, layer)
+        places = [[sequence.index(), column.index()] for _, _, sequence, column in self.lines]
+        for place in places:
+            preload(made, place, 4)
+        for turn, ((works, own, sequence, column), place) in enumerate(zip(self.lines, places, strict=True)):
+            first = ptx.wide(exchange.addend(launch.cluster, word(0), own))
+            starts = [first + writer * (16 * layout.own_lines) for writer in range(layout.layer_clusters)]
+            found = ptx.await_lines(
+                [ptx.pointer(launch.exchange, start) for start in starts],
+                lambda words: works.where((words[0] ^ exchange.mark) & 1, 0),  # noqa: B023
+            )
+            total, *parts = map(unmarked, found)
+            for part in parts:
+                total = [x + y for x, y in zip(total, part, strict=True)]
+            line = added_to(made, product, place, total, before[4 * turn : 4 * turn + 4])
+            to_line = _summed(launch, to, sequence, column)
+            when(works, partial(ptx.store_line, to_line, marked(line, _mark(to.odd))))
+            now += line
         ptx.subgroup_barrier()
         return now

@@ -97,6 +97,8 @@ class StepKernel:
         self._roles(launch)
         b.barrier()
         ptx.cluster_barrier()
+        for copy in launch.copies:
+            copy.erase()
 
     def _roles(self, launch: Launch) -> None:
         """What subgroups do."""

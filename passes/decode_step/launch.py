@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
@@ -30,7 +30,8 @@ class Launch:
     cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first,
     where there is one sequence. first_lm_chunk, lm_chunk_step, heads: of the lm head's chunks, this block's: the first,
     how far the next ones are, how many. kept: where each run's results go, if the launch may have several.  maps: of
-    BF16 weights, by the product's name, for bulk copies."""
+    BF16 weights, by the product's name, for bulk copies.  copies: of kernels, which are read from while the launch is
+    emitted."""
 
     chain: Chain
     layout: Layout
@@ -53,6 +54,7 @@ class Launch:
     lm_chunk_step: Number
     heads: Number
     maps: dict[str, ir.Value] = field(default_factory=dict)
+    copies: list[ir.Operation] = field(default_factory=list)
 
     def again(self) -> Self:
         """The same, with what depends on the thread's number to be computed where it is needed: not ahead of a loop,
@@ -274,8 +276,7 @@ def _held(value: ir.Value, place: Sequence[Index] | None, index: Sequence[Index]
     return value
 
 
-@contextmanager
-def copied(launch: Launch, part: Part, layer: Number | int) -> Iterator[Copied]:
+def copied(launch: Launch, part: Part, layer: Number | int) -> Copied:
     """A kernel's body, with its arguments in place for a layer."""
     copy, series = part.kernel.clone().operation, part.arguments
     arguments = list(copy.regions[0].blocks[0].arguments)
@@ -284,16 +285,8 @@ def copied(launch: Launch, part: Part, layer: Number | int) -> Iterator[Copied]:
         for i, argument in enumerate(arguments):
             if i in series:
                 argument.replace_all_uses_with(launch.view(series[i], layer, argument.type))
-    yield Copied(copy, Reader(launch.target), tensors)
-    copy.erase()
-
-
-def attention_of_layer(stack: ExitStack, launch: Launch, layer: Number) -> tuple[Copied, list[Copied]]:
-    """A layer's attention, and what norms its heads' rows."""
-    chain = launch.chain
-    made = stack.enter_context(copied(launch, chain.attention, layer))
-    norms = [copied(launch, one, layer) for one in chain.head_norms]
-    return made, [stack.enter_context(one) for one in norms]
+    launch.copies.append(copy)
+    return Copied(copy, Reader(launch.target), tensors)
 
 
 def embedded(launch: Launch, made: Copied, sequence: Number, column: Number, run: Number, width: int) -> list[Number]:

@@ -123,15 +123,15 @@ class LmHead(ABC):
 
     def emit(self, chunk: Number, run: Number) -> None:
         """Multiply all of the block's rows.  chunk: the first one's number in the ring.  run: of the launch."""
-        with copied(self.launch, self.launch.chain.lm_head, 0) as made:
+        made = copied(self.launch, self.launch.chain.lm_head, 0)
 
-            def rows(number: Number, base: Number, release: Callable[[], None], *best: Number) -> list[Number]:
-                sums = self._multiply(base)
-                release()
-                return self._rows(number, self._values(sums), made, list(best))
+        def rows(number: Number, base: Number, release: Callable[[], None], *best: Number) -> list[Number]:
+            sums = self._multiply(base)
+            release()
+            return self._rows(number, self._values(sums), made, list(best))
 
-            walked = LmHeadChunks(self.launch, chunk, run)
-            found = walked.walk(Best.none().words * self.each, "rrrr" * self.each, rows)
+        walked = LmHeadChunks(self.launch, chunk, run)
+        found = walked.walk(Best.none().words * self.each, "rrrr" * self.each, rows)
         self._leave(found, run)
 
     def _rows(self, number: Number, values: Values, made: Copied, before: list[Number]) -> list[Number]:

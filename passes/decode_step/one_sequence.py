@@ -9,7 +9,6 @@ by.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 
 from lispgpt.ir import build as b
@@ -22,7 +21,7 @@ from lispgpt.passes.decode_step.draw import Draw
 from lispgpt.passes.decode_step.fixed_point_sums import part_of_sum
 from lispgpt.passes.decode_step.kv_cache import release_rows
 from lispgpt.passes.decode_step.largest_logit import Choice, choose, chosen_before, end, leave, publish, report
-from lispgpt.passes.decode_step.launch import Launch, Role, attention_of_layer, dealt, moments_of, over_lanes
+from lispgpt.passes.decode_step.launch import Launch, Role, dealt, moments_of, over_lanes
 from lispgpt.passes.decode_step.layout import (
     ATTENDED,
     GAMMAS,
@@ -109,40 +108,38 @@ class Multipliers:
             products, "out_projection", layout.out_projection, count, "attended", "out_projection_sums"
         )
         down = ColumnProducts(products, "down", layout.down, layout.hidden // LINE, "hidden_units", "down_sums")
-        with ExitStack() as stack:
-            made, normed = attention_of_layer(stack, launch, layer)
-            past = PastRows(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
-            qkv.prepare(chunk)
-            if not out_projection.packed:
-                out_projection.prepare(chunk + layout.first_out_projection)
-            (gamma, *_) = residual.weights(chain.norms[0], layer)
+        past = PastRows(launch, layer, launch.position + run, launch.at_layer(run, layer))
+        qkv.prepare(chunk)
+        if not out_projection.packed:
+            out_projection.prepare(chunk + layout.first_out_projection)
+        (gamma, *_) = residual.weights(chain.norms[0], layer)
 
-            def behind_a_layer() -> list[Number]:
-                both = residual.added(1, chain.down, layer - 1, residual_stream, seen[1], since)
-                return [*both[0], *both[1]]
+        def behind_a_layer() -> list[Number]:
+            both = residual.added(1, chain.down, layer - 1, residual_stream, seen[1], since)
+            return [*both[0], *both[1]]
 
-            def at_first() -> list[Number]:
-                ptx.wait_at(TOKEN, TWO_ROLES)
-                return [*residual.of_tokens(run), *seen[1]]
+        def at_first() -> list[Number]:
+            ptx.wait_at(TOKEN, TWO_ROLES)
+            return [*residual.of_tokens(run), *seen[1]]
 
-            found = either(layer > 0, residual.kinds + wide * "l", behind_a_layer, at_first)
-            residual_stream, second = found[:wide], found[wide:]
-            self._hand_on(residual, residual_stream, gamma, qkv)
-            further = past.load(range(past.near, past.turns))
-            qkv.multiply()
-            ptx.arrive_at(SUMS, TWO_ROLES)
-            if out_projection.packed:
-                out_projection.prepare(chunk + layout.first_out_projection)
-            rows = past.load_near() + further
-            if chain.hoisted:
-                when(layer == 0, lambda: ptx.wait_at(HOISTED, TWO_ROLES))
-            if layout.gammas:
-                ptx.wait_at(GAMMAS, TWO_ROLES)
-            launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
-            past.attend(rows)
-            with given(launch.subgroup >= SUBGROUPS - layout.kv):
-                one = NewRow(launch, made, normed, launch.position + run)
-                when(one.owns, lambda: one.attend(word(SUBGROUPS - 1) - launch.subgroup))
+        found = either(layer > 0, residual.kinds + wide * "l", behind_a_layer, at_first)
+        residual_stream, second = found[:wide], found[wide:]
+        self._hand_on(residual, residual_stream, gamma, qkv)
+        further = past.load(range(past.near, past.turns))
+        qkv.multiply()
+        ptx.arrive_at(SUMS, TWO_ROLES)
+        if out_projection.packed:
+            out_projection.prepare(chunk + layout.first_out_projection)
+        rows = past.load_near() + further
+        if chain.hoisted:
+            when(layer == 0, lambda: ptx.wait_at(HOISTED, TWO_ROLES))
+        if layout.gammas:
+            ptx.wait_at(GAMMAS, TWO_ROLES)
+        launch.await_ranks("own", 4 * layout.head_rows, launch.at_layer(run, layer))
+        past.attend(rows)
+        with given(launch.subgroup >= SUBGROUPS - layout.kv):
+            one = NewRow(launch, layer, launch.position + run)
+            when(one.owns, lambda: one.attend(word(SUBGROUPS - 1) - launch.subgroup))
         ptx.arrive_at(PARTS, TWO_ROLES)
         if not layout.near:
             self._fetch(run, (layer + 1) % layout.layers)
@@ -181,8 +178,7 @@ class Multipliers:
     def _fetch(self, run: Number, layer: Number) -> None:
         """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""
         launch = self.launch.again()
-        with ExitStack() as stack:
-            PastRows(launch, *attention_of_layer(stack, launch, layer), launch.position + run).fetch()
+        PastRows(launch, layer, launch.position + run).fetch()
 
 
 class Finisher(Role):
@@ -209,21 +205,19 @@ class Finisher(Role):
 
     def _layer(self, run: Number, layer: Number) -> None:
         launch, layout = self.launch, self.launch.layout
-        with ExitStack() as stack:
-            gammas = [self._gammas(layer, number) for number in layout.gammas]
-            queries = Queries(stack, launch, layer, launch.lane, 32)
-            if gammas:
-                for place, loaded in enumerate(gammas):
-                    self._leave_gammas(place, loaded)
-                ptx.arrive_at(GAMMAS, TWO_ROLES)
-            self._leave(queries, layout.qkv, "qkv_sums")
+        gammas = [self._gammas(layer, number) for number in layout.gammas]
+        queries = Queries(launch, layer, launch.lane, 32)
+        if gammas:
+            for place, loaded in enumerate(gammas):
+                self._leave_gammas(place, loaded)
+            ptx.arrive_at(GAMMAS, TWO_ROLES)
+        self._leave(queries, layout.qkv, "qkv_sums")
         nbytes = RANKS * layout.each * (4 * layout.depth + 8)
         when(launch.lane == 0, lambda: ptx.expect(launch.barrier("merged"), nbytes))
         ptx.wait_at(PARTS, TWO_ROLES)
         merge(launch, launch.position + run, launch.at_layer(run, layer))
         ptx.arrive_at(ATTENDED, THREE_ROLES)
-        with ExitStack() as stack:
-            self._leave(HiddenUnits(stack, launch, layer, launch.lane, 32), layout.up, "up_sums")
+        self._leave(HiddenUnits(launch, layer, launch.lane, 32), layout.up, "up_sums")
 
     def _leave(self, rows: Rows, sharing: Sharing, name: str) -> None:
         """Of a product of the normed residual stream."""

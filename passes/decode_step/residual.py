@@ -70,8 +70,8 @@ class Residual:
     def of_tokens(self, run: Number) -> list[Number]:
         """Ahead of all layers, once tokens are known."""
         launch = self.launch
-        with copied(launch, launch.chain.embedding, 0) as made:
-            return [w for p in self.pieces for w in embedded(launch, made, p.sequence, p.column, run, self.each)]
+        made = copied(launch, launch.chain.embedding, 0)
+        return [w for p in self.pieces for w in embedded(launch, made, p.sequence, p.column, run, self.each)]
 
     # ---- for whom it is
 
@@ -144,23 +144,21 @@ class OneResidual(Residual):
         """(the residual stream with what all clusters add by this product, what is read of the sums).  number: 0 or 1,
         of a layer's addition.  since: the clock when this block had made its part."""
         launch = self.launch
-        with copied(launch, product, layer) as made:
-            at = [[0, piece.column.index()] for piece in self.pieces]
-            for index in at:
-                preload(made, index, 2)
+        made = copied(launch, product, layer)
+        at = [[0, piece.column.index()] for piece in self.pieces]
+        for index in at:
+            preload(made, index, 2)
 
-            def wanting(line: int, halves: list[Number]) -> Number:
-                parts = launch.layout.layer_clusters
-                return lacks(halves[0], seen[2 * line], parts) | lacks(halves[1], seen[2 * line + 1], parts)
+        def wanting(line: int, halves: list[Number]) -> Number:
+            parts = launch.layout.layer_clusters
+            return lacks(halves[0], seen[2 * line], parts) | lacks(halves[1], seen[2 * line + 1], parts)
 
-            ptx.pause_until(since, launch.layout.pause)
-            lines = ptx.await_halves([self._line("sums", number, piece) for piece in self.pieces], wanting)
-            ptx.subgroup_barrier()
-            found = []
-            for index, line, (_, before), (_, own) in zip(
-                at, lines, self.by_pieces(seen), self.by_pieces(x), strict=True
-            ):
-                found += added_to(made, product, index, list(map(value_of_sum, line, before)), own)
+        ptx.pause_until(since, launch.layout.pause)
+        lines = ptx.await_halves([self._line("sums", number, piece) for piece in self.pieces], wanting)
+        ptx.subgroup_barrier()
+        found = []
+        for index, line, (_, before), (_, own) in zip(at, lines, self.by_pieces(seen), self.by_pieces(x), strict=True):
+            found += added_to(made, product, index, list(map(value_of_sum, line, before)), own)
         return found, [half for line in lines for half in line]
 
     def _line(self, name: str, number: int, piece: Piece) -> ir.Value:

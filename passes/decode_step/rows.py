@@ -9,7 +9,6 @@ sums in its result, such as a bias, it loads ahead of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,11 +40,11 @@ class Rows:
     """Results of products that a block has so many rows of each.  thread: this one's number among so many."""
 
     def __init__(
-        self, stack: ExitStack, launch: Launch, layer: Number, norm: NormWeights, of: Sequence[Product], count: int,
+        self, launch: Launch, layer: Number, norm: NormWeights, of: Sequence[Product], count: int,
         thread: Number, threads: int,
     ) -> None:  # fmt: skip
         self.launch, self.norm, self.of, self.count, self.rows = launch, norm, of, count, list[Row]()
-        self.made = [stack.enter_context(copied(self.launch, one, layer)) for one in of]
+        self.made = [copied(self.launch, one, layer) for one in of]
         total = count * launch.layout.sequences
         for number, there in dealt(thread, threads, total):
             sequence, row = (number // count, number % count) if total > count else (word(0), number)
@@ -81,9 +80,9 @@ class Rows:
 class Queries(Rows):
     """Queries, keys and values; of several sequences for the rank that has the sequence."""
 
-    def __init__(self, stack: ExitStack, launch: Launch, layer: Number, thread: Number, threads: int) -> None:
+    def __init__(self, launch: Launch, layer: Number, thread: Number, threads: int) -> None:
         chain, count = launch.chain, 8 * launch.layout.qkv_tiles
-        super().__init__(stack, launch, layer, chain.norms[0], [chain.qkv], count, thread, threads)
+        super().__init__(launch, layer, chain.norms[0], [chain.qkv], count, thread, threads)
 
     def _number(self, row: Number) -> Number:
         """Of a cluster's rows."""
@@ -106,9 +105,9 @@ class Queries(Rows):
 class HiddenUnits(Rows):
     """Hidden units, for all ranks; of one sequence as parts of the next product's operand."""
 
-    def __init__(self, stack: ExitStack, launch: Launch, layer: Number, thread: Number, threads: int) -> None:
+    def __init__(self, launch: Launch, layer: Number, thread: Number, threads: int) -> None:
         chain, count = launch.chain, launch.layout.hidden_rows
-        super().__init__(stack, launch, layer, chain.norms[1], chain.gate_up, count, thread, threads)
+        super().__init__(launch, layer, chain.norms[1], chain.gate_up, count, thread, threads)
 
     def column(self, row: Number) -> Number:
         return self.launch.cluster * self.launch.layout.hidden + self.launch.rank * self.count + row
