@@ -8,7 +8,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import each, either, given, lesser, loop, real, turns, when, word
-from lispgpt.passes.decode_step.attention import NewRow, PastRows, join_parts, make_hoisted, pairs_of
+from lispgpt.passes.decode_step.attention import NewRow, Pairs, PastRows, join_parts, make_hoisted, pairs_of
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS, STEP_BYTES, SUMMER
 from lispgpt.passes.decode_step.batch_products import Held, TextProducts, for_threads, put
 from lispgpt.passes.decode_step.batch_sums import BatchResidual, Exchange, Place, Summer, leave_addends, wait_for_tokens
@@ -96,20 +96,17 @@ class BatchLayers:
         first = chunk + layout.first_out_projection
         out_projection = products.load_columns(first, layout.out_projection, products.weights)
         products.release(qkv, out_projection)
-        attention = TextAttention(launch, run, layer)
+        past = PastRows(launch, layer, launch.position_at(run), sequence=launch.sequence)
         queries, weights = Queries(launch, layer, launch.thread, THREADS), residual.weights(chain.norms[0], layer)
-        attention.load_early()
+        rows = past.load(range(past.early))
         before = Place.behind_layer(launch, run, layer - 1)
-        x = either(
-            layer > 0, residual.kinds,
-            lambda: residual.take(before, since), lambda: residual.of_tokens(run),
-        )  # fmt: skip
+        x = either(layer > 0, residual.kinds, lambda: residual.take(before, since), lambda: residual.of_tokens(run))
         self._hand_on(residual, x, chain.norms[0], weights[0])
-        attention.load()
+        rows += past.load(range(past.early, past.turns))
         products.leave_sums(qkv, "x")
         launch.meet()
         self._leave(queries, products, layout.qkv)
-        attention.publish(parity)
+        attend(past, rows, parity)
         launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.sequences, parity)
         products.split_up("attended", "attended_parts", layout.each * layout.depth)
         behind = Place.behind_attention(launch, run, layer)
@@ -152,44 +149,28 @@ class BatchLayers:
         ptx.store_words(launch.moments_place(sequence), list(residual.moments(norm, sequence)))
 
 
-class TextAttention:
-    """The block's sequence's, of a layer, by the subgroups that multiply."""
+def attend(past: PastRows, rows: Pairs, parity: Number) -> None:
+    """The results of the block's sequence's heads to all ranks, once queries are there."""
+    launch, heads = past.launch, past.launch.layout.each
+    with given(launch.has_sequence):
+        launch.await_ranks("own", 4 * launch.layout.head_rows, parity)
+        past.attend(rows)
+        ptx.wait_at(PARTS, NEW_ROW_THREADS)
+        for first in range(0, heads, SUBGROUPS):
+            there = None if heads - first >= SUBGROUPS else launch.subgroup < heads - first
+            when(there, partial(_publish, launch, past.position, launch.subgroup + first))
 
-    def __init__(self, launch: Launch, run: Number, layer: Number) -> None:
-        self.launch, self.position = launch, launch.position_at(run)
-        self.past = PastRows(launch, layer, self.position, sequence=launch.sequence)
-        self.rows: list[tuple[list[Number], list[Number]]] = []
 
-    def load_early(self) -> None:
-        """What comes to registers ahead of the residual stream."""
-        self.rows = self.past.load(range(self.past.early))
-
-    def load(self) -> None:
-        """All that does at once."""
-        self.rows += self.past.load(range(self.past.early, self.past.turns))
-
-    def publish(self, parity: Number) -> None:
-        """Its heads' results to all ranks, once queries are there."""
-        with given(self.launch.has_sequence):
-            self.launch.await_ranks("own", 4 * self.launch.layout.head_rows, parity)
-            self.past.attend(self.rows)
-            ptx.wait_at(PARTS, NEW_ROW_THREADS)
-            each_ = self.launch.layout.each
-            for first in range(0, each_, SUBGROUPS):
-                one = partial(self._publish, self.launch.subgroup + first)
-                one() if each_ - first >= SUBGROUPS else when(self.launch.subgroup < each_ - first, one)
-
-    def _publish(self, head: Number) -> None:
-        """One head's result."""
-        launch, layout = self.launch, self.launch.layout
-        at, there = pairs_of(launch)
-        _, total, *numbers = join_parts(launch, self.position, None, head, at)
-        whole = Number(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
-        for i, (number, inside) in enumerate(zip(at, there, strict=True)):
-            pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
-            place = ((launch.sequence * layout.each + head) * layout.depth + (number & -4)) * 4
-            quad = launch.of_neighbours(pair, 2)
-            when(inside, partial(launch.send, "attended", [(place, quad)], 2))
+def _publish(launch: Launch, position: Number, head: Number) -> None:
+    """One head's result."""
+    layout, (at, there) = launch.layout, pairs_of(launch)
+    _, total, *numbers = join_parts(launch, position, None, head, at)
+    whole = Number(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
+    for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+        pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
+        place = ((launch.sequence * layout.each + head) * layout.depth + (number & -4)) * 4
+        quad = launch.of_neighbours(pair, 2)
+        when(inside, partial(launch.send, "attended", [(place, quad)], 2))
 
 
 class OwnRows(Role):

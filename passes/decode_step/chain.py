@@ -63,6 +63,11 @@ class NormWeights:
     centred: bool
     epsilon: float
 
+    @property
+    def series(self) -> list[Series]:
+        """All that there are."""
+        return [self.gamma] if self.beta is None else [self.gamma, self.beta]
+
 
 @dataclass(frozen=True)
 class Hoisted(Part):

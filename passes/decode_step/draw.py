@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
+from typing import NamedTuple
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
@@ -93,8 +94,7 @@ AT_ONCE = 2
 """Of such neighbours, those that a lane loads together."""
 
 
-@dataclass(frozen=True)
-class Race:
+class Race(NamedTuple):
     """The sooner a clock rings, the larger `time`; the token, of equals the lowest, and its logit's rank."""
 
     time: Number
@@ -105,13 +105,9 @@ class Race:
     def none() -> Race:
         return Race(real(-1.0), word(NOBODY), word(LOWEST))
 
-    @property
-    def words(self) -> list[Number]:
-        return [self.time, self.token, self.rank]
-
     def joined(self, other: Race) -> Race:
         wins = (other.time > self.time) | ((other.time == self.time) & (other.token < self.token))
-        return Race(*(wins.where(y, x) for x, y in zip(self.words, other.words, strict=True)))
+        return Race(*(wins.where(y, x) for x, y in zip(self, other, strict=True)))
 
     def across(self) -> Race:
         """Of a subgroup's lanes, each of which has tokens of its own.  Times are ordered as their bits are."""
@@ -304,7 +300,7 @@ def publish(races: Races, round_: Number) -> None:
     _, its, pace = races.take(row)
     line = start + before * LINE + OF_RACE * LINE
     tell(launch, line, [own, (own > LOWEST).where(its, NOBODY), pace], tag, published)
-    tell(launch, start, [*won.words, all_, bound, high], tag, lane == 0)
+    tell(launch, start, [*won, all_, bound, high], tag, lane == 0)
 
 
 class Candidates:
@@ -348,7 +344,7 @@ class Candidates:
     def above(self, rank: Number, token: Number) -> list[Number]:
         """How many are more probable than one that is above the bound, their mass, and the winner among them."""
         more = [beats(one.rank, one.token, rank, token) for one in self.clocks]
-        return [_count(more), self._mass(more), *self._winner(more).words]
+        return [_count(more), self._mass(more), *self._winner(more)]
 
     def reaching(self, pivots: Sequence[Number]) -> list[Number]:
         """How many reach each of some ranks above the bound, and the mass of these."""
@@ -359,7 +355,7 @@ class Candidates:
         return sum_across(added([that.where(weight, 0.0) for that, weight in zip(those, self.weights, strict=True)]))
 
     def _winner(self, those: Sequence[Number]) -> Race:
-        races = [Race(that.where(one.time, -1.0), *one.words[1:]) for that, one in zip(those, self.clocks, strict=True)]
+        races = [Race(that.where(one.time, -1.0), *one[1:]) for that, one in zip(those, self.clocks, strict=True)]
         while len(races) > 1:
             pairs = zip(races[::2], races[1::2], strict=False)
             races = [one.joined(other) for one, other in pairs] + races[len(races) & -2 :]
@@ -460,16 +456,16 @@ class Draw(Races):
         def tally(x: Number, other: Number, pace: Number, count: Number, mass: Number, *best: Number) -> list[Number]:
             more = beats(rank_of(x), other, rank, token)
             race = Race(*best).joined(self.race(x, other, pace, more))
-            return [count + more.where(word(1), 0), mass + more.where(self.weight(x), 0.0), *race.words]
+            return [count + more.where(word(1), 0), mass + more.where(self.weight(x), 0.0), *race]
 
-        count, mass, *best = self.over([word(0), real(0.0), *Race.none().words], tally)
+        count, mass, *best = self.over([word(0), real(0.0), *Race.none()], tally)
         own = Race(*best).across()
-        published = self.all_gathered(round_, [sum_across(count), sum_across(mass), *own.words])
+        published = self.all_gathered(round_, [sum_across(count), sum_across(mass), *own])
         count, mass, winner = word(0), real(0.0), Race.none()
         for inside, (n, m, time, other, its) in published:
             count, mass = count + inside.where(n, 0), mass + inside.where(m.bits(), 0.0)
             winner = winner.joined(Race(inside.where(time.bits(), -1.0), other, its))
-        return [sum_across(count), sum_across(mass), *winner.across().words]
+        return [sum_across(count), sum_across(mass), *winner.across()]
 
     def _in_nucleus(self, share: _Share, round_: Number) -> list[Number]:
         """Whether what is above one token is less than top-p of what top-k leaves, 1 or 0; and the next round."""

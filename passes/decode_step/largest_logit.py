@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
@@ -47,8 +48,7 @@ def _flip(bits: Number) -> Number:
     return bits ^ (bits.signed_shift(31) & 0x7FFFFFFF)
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(NamedTuple):
     """Of some logits: the largest's rank, the lowest token that has it, the next rank below, how many have it."""
 
     rank: Number
@@ -60,13 +60,9 @@ class Best:
     def none() -> Best:
         return Best(word(LOWEST), word(NOBODY), word(LOWEST), word(0))
 
-    @property
-    def words(self) -> list[Number]:
-        return [self.rank, self.token, self.below, self.equals]
-
     def where(self, condition: Number) -> Best:
         """None of these where a condition does not hold."""
-        return Best(*(condition.where(x, y) for x, y in zip(self.words, Best.none().words, strict=True)))
+        return Best(*(condition.where(x, y) for x, y in zip(self, Best.none(), strict=True)))
 
     def joined(self, other: Best) -> Best:
         """Of these logits and others."""
@@ -97,7 +93,7 @@ def publish(launch: Launch, run: Number, sequence: Number | int = 0) -> None:
     found = Best(*ptx.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
     size = ptx.over_lanes("max", found.size())
     place = _published(launch, run, sequence) + launch.block * 32
-    tell(launch, place, [*found.across().words, size], run, launch.lane == 0)
+    tell(launch, place, [*found.across(), size], run, launch.lane == 0)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ all chunks as fast.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -32,64 +32,6 @@ from lispgpt.passes.decode_step.residual import Residual
 from lispgpt.passes.decode_step.weight_copies import Copies, lasting_lm_chunks
 from lispgpt.passes.decode_step.weights import Fragment, weights_of
 from lispgpt.passes.targets import ptx
-
-Chunk = Callable[..., Sequence[Number]]
-"""(its number among the block's, where it lies, what to call once it is read, *what is carried) -> the same."""
-
-
-class LmHeadChunks:
-    """By the subgroups that multiply.  chunk: the first one's number in the ring.  run: of the launch."""
-
-    def __init__(self, launch: Launch, chunk: Number, run: Number) -> None:
-        self.launch, self.chunk, self.run = launch, chunk, run
-        if launch.layout.brings:
-            self.copies, self.lasting = Copies(launch), lasting_lm_chunks(launch, launch.position + run)
-
-    def walk(self, inits: Sequence[Number], kinds: str, body: Chunk) -> list[Number]:
-        launch, slots = self.launch, self.launch.layout.stages
-        offset = self.chunk % slots
-
-        def of_round(round_: Number, *carried: Number) -> list[Number]:
-            def of_slot(slot: Number, *carried: Number) -> list[Number]:
-                number = (slot + slots - offset) % slots + round_ * slots
-
-                def one() -> list[Number]:
-                    self._await(number, slot, round_)
-                    base, release = launch.start + slot * launch.layout.chunk, partial(self._release, number, slot)
-                    return list(body(number, base, release, *carried))
-
-                return either(number < launch.heads, kinds, one, lambda: list(carried))
-
-            return loop(launch.subgroup, slots, carried, of_slot, SUBGROUPS)
-
-        return loop(0, (launch.heads + (slots - 1)) // slots, inits, of_round)
-
-    def _await(self, number: Number, slot: Number, round_: Number) -> None:
-        launch, (_, parity) = self.launch, self.launch.slot(self.chunk + number)
-        if not launch.layout.brings:
-            ptx.wait(launch.full(slot), parity)
-            return
-        first = round_ == 0
-        barrier = first.where(launch.full(slot), launch.brought(number))
-        ptx.wait(barrier, first.where(parity, self.run & 1))
-
-    def _release(self, number: Number, slot: Number) -> None:
-        """By a subgroup that has read a chunk: bring the next one to its slot, or leave it to the residual stream."""
-        launch, layout, next_ = self.launch, self.launch.layout, number + self.launch.layout.stages
-
-        def bring() -> None:
-            hint = (number < self.lasting).where(self.copies.lasting, self.copies.passing)
-            self.copies.bring("lm_head", self.copies.lm_head_at(next_), slot, launch.brought(next_), hint, word(0))
-
-        def leave() -> None:
-            ptx.arrive(launch.empty(slot), layout.arrivals)
-
-        with launch.once_read():
-            if layout.brings:
-                b.either((next_ < launch.heads).value, bring, leave)
-            else:
-                leave()
-
 
 HELD = 64
 """Words of an operand that a lane has in registers, at most."""
@@ -123,16 +65,53 @@ class LmHead(ABC):
 
     def emit(self, chunk: Number, run: Number) -> None:
         """Multiply all of the block's rows.  chunk: the first one's number in the ring.  run: of the launch."""
-        made = copied(self.launch, self.launch.chain.lm_head, 0)
+        launch, slots = self.launch, self.launch.layout.stages
+        made, kinds, self.chunk, self.run = copied(launch, launch.chain.lm_head, 0), "rrrr" * self.each, chunk, run
+        if launch.layout.brings:
+            self.copies, self.lasting = Copies(launch), lasting_lm_chunks(launch, launch.position + run)
+        none, offset = [*Best.none()] * self.each, chunk % slots
 
-        def rows(number: Number, base: Number, release: Callable[[], None], *best: Number) -> list[Number]:
-            sums = self._multiply(base)
-            release()
-            return self._rows(number, self._values(sums), made, list(best))
+        def of_round(round_: Number, *carried: Number) -> list[Number]:
+            def of_slot(slot: Number, *best: Number) -> list[Number]:
+                number = (slot + slots - offset) % slots + round_ * slots
 
-        walked = LmHeadChunks(self.launch, chunk, run)
-        found = walked.walk(Best.none().words * self.each, "rrrr" * self.each, rows)
-        self._leave(found, run)
+                def one() -> list[Number]:
+                    self._await(number, slot, round_)
+                    sums = self._multiply(launch.start + slot * launch.layout.chunk)
+                    self._release(number, slot)
+                    return self._rows(number, self._values(sums), made, list(best))
+
+                return either(number < launch.heads, kinds, one, lambda: list(best))
+
+            return loop(launch.subgroup, slots, carried, of_slot, SUBGROUPS)
+
+        self._leave(loop(0, (launch.heads + (slots - 1)) // slots, none, of_round), run)
+
+    def _await(self, number: Number, slot: Number, round_: Number) -> None:
+        launch, (_, parity) = self.launch, self.launch.slot(self.chunk + number)
+        if not launch.layout.brings:
+            ptx.wait(launch.full(slot), parity)
+            return
+        first = round_ == 0
+        barrier = first.where(launch.full(slot), launch.brought(number))
+        ptx.wait(barrier, first.where(parity, self.run & 1))
+
+    def _release(self, number: Number, slot: Number) -> None:
+        """By a subgroup that has read a chunk: bring the next one to its slot, or leave it to the residual stream."""
+        launch, layout, next_ = self.launch, self.launch.layout, number + self.launch.layout.stages
+
+        def bring() -> None:
+            hint = (number < self.lasting).where(self.copies.lasting, self.copies.passing)
+            self.copies.bring("lm_head", self.copies.lm_head_at(next_), slot, launch.brought(next_), hint, word(0))
+
+        def leave() -> None:
+            ptx.arrive(launch.empty(slot), layout.arrivals)
+
+        with launch.once_read():
+            if layout.brings:
+                b.either((next_ < launch.heads).value, bring, leave)
+            else:
+                leave()
 
     def _rows(self, number: Number, values: Values, made: Copied, before: list[Number]) -> list[Number]:
         """The best so far, with those of 8 rows."""
@@ -140,7 +119,10 @@ class LmHead(ABC):
         rows, own_row = chain.lm_head.rows, number * 8 + self.products.group
         row = launch.row_of_lm_head(own_row)
         column = (lesser(row, word(rows - 1)) if rows % 8 else row).index()
-        memory, found = launch.view(chain.logits, 0, ir.MemRefType.get([layout.sequences, rows], b.f32())), []
+        memory, found = (
+            launch.view(chain.logits, 0, ir.MemRefType.get([layout.sequences, rows], b.f32())),
+            list[Number](),
+        )
         for i, (value, sequence, own) in enumerate(values):
             place = [launch.row_of(sequence), column]
             made.hold_product(value.value, place)
@@ -150,7 +132,7 @@ class LmHead(ABC):
             if layout.draws:
                 when(own, partial(ptx.store_words, launch.place("logits") + own_row * 4, [result]))
             best = Best(rank_of(result), row, word(LOWEST), word(1)).where(own & (row < chain.vocab))
-            found += Best(*before[4 * i : 4 * i + 4]).joined(best).words
+            found += Best(*before[4 * i : 4 * i + 4]).joined(best)
         return before if layout.draws else found
 
 
@@ -191,7 +173,7 @@ class OneLmHead(LmHead):
             Heats(launch).emit()
         else:
             best = Best(*found).across()
-            when(launch.lane == 0, lambda: ptx.store_words(launch.place("best") + launch.subgroup * 16, best.words))
+            when(launch.lane == 0, lambda: ptx.store_words(launch.place("best") + launch.subgroup * 16, best))
             ptx.arrive_at(RESIDUAL_STREAM, TWO_ROLES)
 
 
@@ -230,11 +212,11 @@ class BatchLmHead(LmHead):
         for i in range(self.each):
             best = Best(*found[4 * i : 4 * i + 4])
             for distance in (16, 8, 4):
-                best = best.joined(Best(*(w.from_lane(distance) for w in best.words)))
+                best = best.joined(Best(*(w.from_lane(distance) for w in best)))
             sequence = self.products.part * self.each + i
             place = launch.place("best") + (sequence * SUBGROUPS + launch.subgroup) * 16
             leaves = (self.products.group == 0) & (sequence < launch.layout.sequences)
-            when(leaves, partial(ptx.store_words, place, best.words))
+            when(leaves, partial(ptx.store_words, place, best))
         launch.meet()
         leads = launch.subgroup < launch.layout.sequences
         when(leads, lambda: publish(launch, launch.before + run + 1, launch.subgroup))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import attribute, create_op, ir
+from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import (
     captured_values,
     clone_with,
@@ -20,7 +20,7 @@ from lispgpt.ir.structure import (
     strings,
     symbol_of,
 )
-from lispgpt.passes.decode_step.chain import NormWeights, Product, Series
+from lispgpt.passes.decode_step.chain import NormWeights, Product
 from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.model.make_weights import maker_of
 from lispgpt.passes.model.weight_recipes import MADE
@@ -33,14 +33,9 @@ class NormSums:
     layers: int
 
     @property
-    def of(self) -> list[Series]:
-        """Weights of the norm that have sums."""
-        return [self.norm.gamma] if self.norm.beta is None else [self.norm.gamma, self.norm.beta]
-
-    @property
     def shape(self) -> list[int]:
         """[layers, weights of the norm, rows]; of F32."""
-        return [self.layers, len(self.of), self.product.rows]
+        return [self.layers, len(self.norm.series), self.product.rows]
 
     @property
     def nbytes(self) -> int:
@@ -49,7 +44,7 @@ class NormSums:
     def add_to(self, module: ir.Module, entry: ir.Operation) -> ir.Value:
         """The entry's argument that has them, which the module's function that makes weights makes."""
         names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
-        sources = [self.product.weights, *self.of]
+        sources = [self.product.weights, *self.norm.series]
         about = [names[s.buffer].partition(":")[2] + (f" from byte {s.first}" if s.first else "") for s in sources]
         name, type_ = f"{MADE}:{'+'.join(about)}, sums of rows", ir.RankedTensorType.get(self.shape, b.f32())
         maker = maker_of(module)
@@ -66,12 +61,12 @@ class NormSums:
         own = self.product.weights
         with ir.InsertionPoint(operations(maker.regions[0].blocks[0])[-1]), maker.location:
             for layer in range(self.layers):
-                for i, (series, memory) in enumerate(zip(self.of, weights[1:], strict=True)):
+                for i, (series, memory) in enumerate(zip(self.norm.series, weights[1:], strict=True)):
                     starts = [s.first + layer * s.stride for s in (own, series)]
-                    starts.append((layer * len(self.of) + i) * 4 * rows)
+                    starts.append((layer * len(self.norm.series) + i) * 4 * rows)
                     places = zip((weights[0], memory, made), starts, types, strict=True)
                     views = [b.emit("memref.view", [m, b.as_value(start)], [type_]) for m, start, type_ in places]
-                    create_op("func.call", views, [], {"callee": ir.FlatSymbolRefAttr.get(callee)})
+                    b.call(callee, views)
 
     @property
     def _weights(self) -> ir.Value:

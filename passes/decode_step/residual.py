@@ -82,7 +82,7 @@ class Residual:
     def weights(self, norm: NormWeights, layer: Number | int) -> list[list[Number]]:
         """A norm's gamma and beta, if any, of a thread's columns."""
         found = []
-        for series in [norm.gamma] if norm.beta is None else [norm.gamma, norm.beta]:
+        for series in norm.series:
             memory = self.launch.floats(series, layer)
             found.append([w for p in self.pieces for w in lanes(b.load(memory, [p.column.index()], self.each))])
         return found

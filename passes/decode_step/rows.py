@@ -131,8 +131,8 @@ def _norm_sums(launch: Launch, product: Product, layer: Number, row: Number) -> 
     number, sums = found
     flat = ir.MemRefType.get([sums.nbytes // 4], b.f32())
     memory = b.emit("memref.view", [launch.memories[number], b.as_value(0)], [flat])
-    first = layer * (len(sums.of) * sums.product.rows) + row
-    return [Number(b.load(memory, [(first + i * sums.product.rows).index()], 1)) for i in range(len(sums.of))]
+    first = layer * (len(sums.norm.series) * sums.product.rows) + row
+    return [Number(b.load(memory, [(first + i * sums.product.rows).index()], 1)) for i in range(len(sums.norm.series))]
 
 
 def _normed(norm: NormWeights, total: Number, sums: Sequence[Number], mean: Number, factor: Number) -> Number:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.loops import functions_without_body
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.places import together
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
 from lispgpt.passes.base import Pass, or_zero
@@ -222,7 +222,7 @@ def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: StepK
             b.emit("memref.view", [source, b.as_value(0)], [type_])
             for source, type_ in zip(sources, made.types, strict=True)
         ]
-        create_op("func.call", views, [], {"callee": ir.FlatSymbolRefAttr.get(name)})
+        b.call(name, views)
     for call in chain.calls:
         call.erase()
     for op in reversed(operations(block)):
