@@ -195,12 +195,7 @@ class PastRows(HeadReader):
     layer that is under way."""
 
     def __init__(
-        self,
-        launch: Launch,
-        layer: Number,
-        position: Number,
-        parity: Number | None = None,
-        sequence: Number | int = 0,
+        self, launch: Launch, layer: Number, position: Number, parity: Number | None = None, sequence: Number | int = 0
     ) -> None:
         super().__init__(launch, layer, position, sequence)
         layout = launch.layout

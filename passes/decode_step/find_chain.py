@@ -30,10 +30,7 @@ DRAWN = ["races of chunks", "drawn", "advance"]
 
 
 def find_next_token(
-    calls: Sequence[ir.Operation],
-    kernels: Sequence[ir.Operation],
-    logits: Series,
-    place: Callable[[ir.Value], Series],
+    calls: Sequence[ir.Operation], kernels: Sequence[ir.Operation], logits: Series, place: Callable[[ir.Value], Series]
 ) -> NextToken:
     """place: of a call's operand, Refused where it is none.  Refused where it is not known what the calls do."""
     parts, choose, advance = calls

@@ -233,11 +233,7 @@ class RowOperand:
         return self.weights.chains(min(CHAINS, steps))
 
     def add(
-        self,
-        weights: Iterable[Fragment],
-        operand: Sequence[Fragment],
-        scales: Sequence[Scale],
-        before: Sums,
+        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sums
     ) -> Sums:
         """A lane's sums with these products."""
         return self.weights.add(before, weights, operand, ())
@@ -315,11 +311,7 @@ class Int8Digits(RowOperand):
         return [[real(0.0)]]
 
     def add(
-        self,
-        weights: Iterable[Fragment],
-        operand: Sequence[Fragment],
-        scales: Sequence[Scale],
-        before: Sums,
+        self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sums
     ) -> Sums:
         ((total,),), each, sums = before, len(operand) // len(scales), [word(0)] * 4
         for i, (rows, (*digits, unit)) in enumerate(zip(weights, operand, strict=True)):

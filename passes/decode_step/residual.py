@@ -12,15 +12,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import added, both, chosen, given, lesser, real, when, word
 from lispgpt.passes.decode_step.chain import NormWeights, Product
 from lispgpt.passes.decode_step.fixed_point_sums import lacks, value_of_sum
-from lispgpt.passes.decode_step.launch import (
-    Launch,
-    added_to,
-    copied,
-    embedded,
-    lanes,
-    moments_of,
-    preload,
-)
+from lispgpt.passes.decode_step.launch import Launch, added_to, copied, embedded, lanes, moments_of, preload
 from lispgpt.passes.decode_step.layout import SUBGROUPS
 from lispgpt.passes.targets import ptx
 
