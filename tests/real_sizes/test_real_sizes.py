@@ -120,6 +120,23 @@ def test_no_registers_of_a_prompts_attention_spill(
     assert {name: opened.scratch(name) for name in artifact.kernels} == dict.fromkeys(artifact.kernels, 0)
 
 
+@pytest.mark.drawn
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
+def test_no_registers_of_attentions_gradients_spill(chip: str, tmp_path: Path) -> None:
+    """Whose tiles of scores are two, beside sums for keys and for values."""
+    program = tmp_path / "train.lisp"
+    example = Path(__file__).resolve().parents[2] / "examples" / "llama_tiny.lisp"
+    program.write_text(f'(require "{example}")\n(require training)\n{TRAINED["training"]}\n')
+    widths = {"width": 64, "heads": 4, "kv-heads": 2, "head-size": 64, "hidden": 64, "vocab": 128}
+    wanted = {"entries": ("train",), "sizes": ({"batch": 2, "length": 128},), "precision": "fast"}
+    sizes_of = {"layers": 1, "context": 256, **widths}
+    artifact, _ = compile_request(Request(program, f"rocm:{chip}", sizes_of, **wanted), Observer())  # type: ignore[arg-type]
+    made = [facts.get("tiles") for name, facts in artifact.kernels.items() if "attention_gradient" in name]
+    assert made == ["attention-gradients"] * 2
+    opened = open_chip(artifact)
+    assert {name: opened.scratch(name) for name in artifact.kernels} == dict.fromkeys(artifact.kernels, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sizes())
 @pytest.mark.parametrize("target", TARGETS)

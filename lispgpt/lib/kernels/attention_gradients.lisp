@@ -6,17 +6,27 @@
 (def gradient-shapes [[64 32] [32 32] [16 32] [64 16] [32 16] [16 16]])
 ; Shapes where warpgroups multiply, of which each has 64 rows.
 (def wide-gradient-shapes [[64 32] [64 16]])
+; Shapes where lanes have few registers, which the compiler makes no room for.
+(def small-gradient-shapes [[64 16] [32 16] [16 16]])
 
 (defn lane-words [numbers] (ceil-div (* 16 numbers) (capability subgroup-size)))
 
+; Of a lane, for sums and the rows' own vectors.
+(defn held-words [g] (fold + (tile.own-words g) (map lane-words (tile.depths g))))
+
+; Whether two tiles of scores of 32 vectors each, beside what is on its way, leave lanes no room: those of subgroups of
+; 32 have 256 registers, and those of 64 have 512.
+(defn crowded? [g]
+  (and (not (tile.makes-room? g)) (>= (+ (held-words g) (lane-words 64)) (* 3 (capability subgroup-size)))))
+
 ; [rows step slots kept]: how many tiles shared memory holds, and whether the rows' own vectors stay in registers.
 (defn gradient-tiling [g [rows step]]
-  (let [sums (fold + 0 (map lane-words (tile.depths g)))
-        kept (<= (+ sums (tile.own-words g)) (if (tile.wide? g) 192 96))
+  (let [kept (<= (held-words g) (if (tile.wide? g) 192 96))
         slots (if (tile.wide? g) 4 3)
         ring? (and (tile.copied? g) (<= (tile.vector-bytes g rows step slots) (tile.room g)))
-        way (quot (* step (fold + 0 (tile.depths g))) (* 2 rows))]
-    [rows step (cond ring? slots (<= (+ sums (tile.own-words g) way) 168) 1 true 0) kept]))
+        way (quot (* step (fold + 0 (tile.depths g))) (* 2 rows))
+        most (if (tile.makes-room? g) 168 (min 168 (quot (* 15 (capability subgroup-size)) 4)))]
+    [rows step (cond ring? slots (<= (+ (held-words g) way) most) 1 true 0) kept]))
 
 (defn gradient-fits? [g [rows step]]
   (and (tile.vectors? g step) (<= (tile.vector-bytes g rows step 0) (tile.room g))
@@ -26,7 +36,8 @@
 (defn first-fitting [g of]
   (cond (= (count of) 0) nil (gradient-fits? g (first of)) (first of) true (first-fitting g (rest of))))
 
-(defn best-gradient [g] (first-fitting g (if (tile.wide? g) wide-gradient-shapes gradient-shapes)))
+(defn best-gradient [g]
+  (first-fitting g (cond (tile.wide? g) wide-gradient-shapes (crowded? g) small-gradient-shapes true gradient-shapes)))
 (defn widest [g] (if (= (best-gradient (tile.by-warpgroups g false)) nil) g (tile.by-warpgroups g false)))
 
 (schedule attention-gradients [g]
