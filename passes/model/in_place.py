@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import ir
@@ -14,14 +16,13 @@ from lispgpt.ir.structure import (
     is_elementwise,
     operations,
     shape_of,
-    strings,
     symbol_of,
 )
 from lispgpt.passes.model.kernel_group import KernelGroup
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.recognise.cache_writes import is_scatter
 from lispgpt.passes.recognise.placements import (
-    is_placement,
+    is_returned_for,
     is_same_slice,
     lies_together,
     start_and_step,
@@ -61,7 +62,11 @@ def _is_in_place(map_: ir.AffineMap, shape: tuple[int, ...], operand: ir.Value) 
 
 
 def replaced_by_element(
-    outputs: list[ir.Value], arguments: list[ir.Value], own: list[ir.Value], replaceable: list[ir.Value]
+    outputs: list[ir.Value],
+    arguments: list[ir.Value],
+    own: list[ir.Value],
+    replaceable: list[ir.Value],
+    placements: Collection[ir.Operation],
 ) -> list[int]:
     """For each result of a kernel that computes element by element, the argument whose place it takes, or -1."""
     tied: list[int] = []
@@ -73,20 +78,27 @@ def replaced_by_element(
             and argument.type == output.type
             and number not in tied
             and all(use.owner.operation.name == "linalg.generic" for use in own[number].uses)
-            and _returns_to(argument, output)
+            and _returns_to(argument, output, placements)
         ]
         tied.append(fitting[0] if fitting else -1)
     return tied
 
 
-def tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
+def tied_argument(
+    value: ir.Value,
+    outer: ir.Value,
+    arguments: list[ir.Value],
+    placements: Collection[ir.Operation],
+    module: ir.Module,
+) -> int:
     """The index of the kernel's argument that a loop or a launch updates in place to make this value, or -1.
 
-    outer: the value in the entry, which has to go back to where the argument (one of `arguments`) was taken from.
+    outer: the value in the entry, which has to go back to where the argument (one of `arguments`) was taken from, by
+    one of the entry's placements.
     """
     op = defining_op(value)
     if op is not None and op.name == "func.call":
-        return _in_place_argument(ir.OpResult(value), outer, arguments, module)
+        return _in_place_argument(ir.OpResult(value), outer, arguments, placements, module)
     if op is None or op.name != "scf.for":
         return -1
     if is_scatter(op):
@@ -98,11 +110,17 @@ def tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], m
         return -1
     number = ir.BlockArgument(value).arg_number
     start = defining_op(arguments[number])
-    homes = [use.owner.operation for use in outer.uses if is_placement(use.owner.operation)]
+    homes = [use.owner.operation for use in outer.uses if use.owner.operation in placements]
     return number if start is not None and any(is_same_slice(start, home) for home in homes) else -1
 
 
-def _in_place_argument(value: ir.OpResult, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
+def _in_place_argument(
+    value: ir.OpResult,
+    outer: ir.Value,
+    arguments: list[ir.Value],
+    placements: Collection[ir.Operation],
+    module: ir.Module,
+) -> int:
     """The index of the kernel's argument that a hand-written kernel changes in place to make a result, or -1."""
     call = value.owner
     callee = callee_of(call)
@@ -113,7 +131,7 @@ def _in_place_argument(value: ir.OpResult, outer: ir.Value, arguments: list[ir.V
     given = call.operands[place]
     number = ir.BlockArgument(given).arg_number if defining_op(given) is None else -1
     start = arguments[number] if number >= 0 else None
-    if start is None or not _returns_to(start, outer):
+    if start is None or not _returns_to(start, outer, placements):
         raise UserError(
             f"what {callee} changes in place {_misplaced(defining_op(given))}", users_span(outer.owner.location)
         )
@@ -138,13 +156,10 @@ def _misplaced(window: ir.Operation | None) -> str:
     )
 
 
-def _returns_to(start: ir.Value, value: ir.Value) -> bool:
+def _returns_to(start: ir.Value, value: ir.Value, placements: Collection[ir.Operation]) -> bool:
     """Whether a value is what the entry has afterwards where another was taken from."""
     taken = defining_op(start)
     uses = [(use.owner.operation, use.operand_number) for use in value.uses]
     if taken is not None:
-        return any(is_placement(user) and is_same_slice(taken, user) for user, _ in uses)
-    entry = ir.BlockArgument(start).owner.owner
-    name = strings(entry.attributes["arguments"])[ir.BlockArgument(start).arg_number]
-    results = strings(entry.attributes["results"])
-    return any(user.name == "func.return" and results[number] == name for user, number in uses)
+        return any(user in placements and is_same_slice(taken, user) for user, _ in uses)
+    return any(user.name == "func.return" and is_returned_for(start, number) for user, number in uses)

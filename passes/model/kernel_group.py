@@ -71,9 +71,10 @@ def into_readers(
         reader.ops[:0] = group.ops
         owner.update(dict.fromkeys(group.ops, reader))
         reader.needs |= group.needs
+        gone, there = group.bit, reader.bit
         for other in groups:
-            if other.depends_on(group):
-                other.needs = (other.needs & ~group.bit | reader.bit) & ~other.bit
+            if other.needs & gone:
+                other.needs = (other.needs & ~gone | there) & ~other.bit
     return kept
 
 

@@ -9,6 +9,7 @@ there are gradients, and with what is made of them point by point.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +92,7 @@ def group_ops(
     found = [] if apart else find_attentions(ops)
     homes: dict[ir.Operation, ir.Operation] = {}
     if cached_rows:
-        found, homes = writes_by_products(found, ops, cached_rows)
+        found, homes = writes_by_products(found, ops, placements, cached_rows)
     parts = _parts(found)
     shared = {op for attention in found for sums in attention.gradients for op in sums.shared()}
     member = {op: part for part in parts for op in part.ops if op not in shared}
@@ -108,7 +109,7 @@ def group_ops(
         elif home is not None and not any(source.depends_on(home) for source in sources):
             kind, group = home.kind, home
         else:
-            kind = root_kind(op)
+            kind = root_kind(op, placements)
             group = None if apart and kind == "rows" else _joinable(op, kind, sources, owner)
         if group is None:
             group = KernelGroup(kind, len(groups))
@@ -149,8 +150,8 @@ def _parts(found: list[Attention]) -> list[_Part]:
     return parts
 
 
-def root_kind(op: ir.Operation) -> str:
-    """The kind of a kernel whose root is the op."""
+def root_kind(op: ir.Operation, placements: Collection[ir.Operation] = ()) -> str:
+    """The kind of a kernel whose root is the op.  placements: those of its entry, where it stands in one."""
     if is_product(op):
         return "contraction"
     if is_elementwise(op) or _is_over_rows(op):
@@ -161,7 +162,7 @@ def root_kind(op: ir.Operation) -> str:
         return "collective"
     if is_loop_call(op):
         return "loop"
-    return "cache-write" if is_cache_write(op) and is_written_in_place(op) else "generic"
+    return "cache-write" if is_cache_write(op) and is_written_in_place(op, placements) else "generic"
 
 
 def _is_over_rows(op: ir.Operation) -> bool:

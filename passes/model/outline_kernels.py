@@ -50,7 +50,7 @@ from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
 from lispgpt.passes.model.own_memory import compute_views, is_entry_view
 from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.model.row_moments import BESIDE
-from lispgpt.passes.recognise.placements import is_placement
+from lispgpt.passes.recognise.placements import placements_among
 from lispgpt.passes.states import NOT_OUTLINED, UNPLACED
 from lispgpt.passes.targets import Cpu, Gpu
 
@@ -87,7 +87,7 @@ class OutlineKernels(Pass):
             cut_views(entry)
             compute_views(entry, loops)
             ops = operations(entry.regions[0].blocks[0])
-            placements = {op for op in ops if is_placement(op)}
+            placements = placements_among(ops)
             cached = self.cached_rows if warpgroups else 0
             groups = group_ops(ops, placements, self.column_sums * cores, cached, self.apart)
             if self.prologue_rows and not self.apart:
@@ -193,7 +193,7 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, 
             results = list(group.ops[0].results)
             symbol, arguments = callee_of(group.ops[0]), list(group.ops[0].operands)
         else:
-            symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
+            symbol, arguments = _build_kernel(group, results, replaceable, placements, entry, kernels)
         with ir.InsertionPoint(terminator), together(group.ops):
             call = b.call(symbol, [resolve(a) for a in arguments], [r.type for r in results])
         values.update(zip(results, call.results, strict=True))
@@ -207,6 +207,7 @@ def _build_kernel(
     group: KernelGroup,
     outputs: list[ir.Value],
     replaceable: list[ir.Value],
+    placements: set[ir.Operation],
     entry: ir.Operation,
     kernels: _Kernels,
 ) -> tuple[str, list[ir.Value]]:
@@ -222,7 +223,7 @@ def _build_kernel(
         if value in mapping:
             return mapping[value]
         op = defining_op(value)
-        if op is None or not is_inline(op) or is_entry_view(op):
+        if op is None or not is_inline(op) or is_entry_view(op, placements):
             mapping[value] = body.add_argument(value.type, ir.Location.unknown())
             arguments.append(value)
         else:
@@ -247,9 +248,9 @@ def _build_kernel(
     results = [mapping[o] for o in outputs]
     create_op("func.return", results, ip=ir.InsertionPoint(body))
     retype(region_owner, [r.type for r in results])
-    tied = [tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
+    tied = [tied_argument(r, o, arguments, placements, kernels.module) for r, o in zip(results, outputs, strict=True)]
     if group.kind == "rows" and is_by_element(group):
-        tied = replaced_by_element(outputs, arguments, list(body.arguments), replaceable)
+        tied = replaced_by_element(outputs, arguments, list(body.arguments), replaceable, placements)
         if max(tied) >= 0:
             region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
     region_owner.attributes["tied"] = numbers(tied)

@@ -15,7 +15,6 @@ from lispgpt.passes.model.row_columns import RowColumns, columns_read, row_colum
 from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.recognise.bf16_parts import parts_of
 from lispgpt.passes.recognise.cache_writes import CacheWrite, is_cache_write, is_written_in_place, readers_of
-from lispgpt.passes.recognise.placements import is_placement
 
 CACHED_ONLY = "cached_only"
 """The mark of a kernel, of whose results in the product's shape nobody reads the columns that go to caches."""
@@ -25,32 +24,36 @@ ALIGNED = 8
 
 
 def writes_by_products(
-    attentions: list[Attention], ops: list[ir.Operation], rows: int
+    attentions: list[Attention], ops: list[ir.Operation], placements: set[ir.Operation], rows: int
 ) -> tuple[list[Attention], dict[ir.Operation, ir.Operation]]:
     """Attentions without the writes that kernels of products with at least so many rows can do instead, and for each
     loop that is one, theirs or not, and each op that only makes rows for it, the product."""
     places = {op: number for number, op in enumerate(ops)}
     kept, homes = [], {}
     for attention in attentions:
-        found = {} if attention.alone else _home(attention.writes, places, rows)
+        found = {} if attention.alone else _home(attention.writes, places, placements, rows)
         homes.update(found)
         kept.append(replace(attention, writes=()) if found else attention)
-    for chain in _chains(ops, {write.loop for attention in attentions for write in attention.writes}):
-        homes.update(_home(chain, places, rows))
+    for chain in _chains(ops, placements, {write.loop for attention in attentions for write in attention.writes}):
+        homes.update(_home(chain, places, placements, rows))
     return kept, homes
 
 
-def _chains(ops: Sequence[ir.Operation], taken: set[ir.Operation]) -> list[list[CacheWrite]]:
+def _chains(
+    ops: Sequence[ir.Operation], placements: set[ir.Operation], taken: set[ir.Operation]
+) -> list[list[CacheWrite]]:
     """Writes that no attention does, each with those that go on with its cache."""
     found: dict[ir.Operation, list[CacheWrite]] = {}
     for op in ops:
-        if is_cache_write(op) and op not in taken and is_written_in_place(op):
+        if is_cache_write(op) and op not in taken and is_written_in_place(op, placements):
             found[op] = found.pop(defining_op(op.operands[3]), [])
             found[op].append(CacheWrite(op))
     return list(found.values())
 
 
-def _home(writes: Sequence[CacheWrite], places: dict[ir.Operation, int], rows: int) -> dict[ir.Operation, ir.Operation]:
+def _home(
+    writes: Sequence[CacheWrite], places: dict[ir.Operation, int], placements: set[ir.Operation], rows: int
+) -> dict[ir.Operation, ir.Operation]:
     """For writes to one cache; nothing where they stay where they are."""
     if not writes or writes[0].rows < rows:
         return {}
@@ -66,15 +69,17 @@ def _home(writes: Sequence[CacheWrite], places: dict[ir.Operation, int], rows: i
     given -= {*(one.source for one in found), *(loop.results[0] for loop in loops)}
     if not found[0].short or not all(map(_is_copied, list(product.operands)[:2])) or not alone:
         return {}
-    if _are_made_of(given, product, loops, places) or _is_read_later(writes[0], product, places):
+    if _are_made_of(given, product, loops, places) or _is_read_later(writes[0], product, places, placements):
         return {}
     return dict.fromkeys(moved, product)
 
 
-def _is_read_later(write: CacheWrite, product: ir.Operation, places: dict[ir.Operation, int]) -> bool:
+def _is_read_later(
+    write: CacheWrite, product: ir.Operation, places: dict[ir.Operation, int], placements: set[ir.Operation]
+) -> bool:
     """Whether anything behind a product but the write reads what the cache holds before."""
     readers = readers_of(viewed(write.loop.operands[3], VIEWS))
-    behind = {top_level(op, product) for op in readers if not is_placement(op)} - {write.loop}
+    behind = {top_level(op, product) for op in readers if op not in placements} - {write.loop}
     return any(places.get(op, 0) > places[product] for op in behind)
 
 

@@ -7,6 +7,7 @@ scf.for %n = 0 to rows step 1 iter_args(%cache) {
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import ir
@@ -21,7 +22,7 @@ from lispgpt.ir.structure import (
     shape_of,
     viewed,
 )
-from lispgpt.passes.recognise.placements import is_placement, is_same_slice
+from lispgpt.passes.recognise.placements import is_same_slice
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,16 @@ def _puts_rows(op: ir.Operation, looking: bool) -> bool:
     return len(looks) == 1 and is_same_slice(looks[0], insert)
 
 
-def is_written_in_place(op: ir.Operation) -> bool:
-    """Whether a cache write, or the last of a chain of them, goes back to the part of a state that it began with."""
+def is_written_in_place(op: ir.Operation, placements: Collection[ir.Operation]) -> bool:
+    """Whether a cache write, or the last of a chain of them, goes back to the part of a state that it began with.
+    placements: those of the entry's ops."""
     start, result = op, op.results[0]
     while (before := defining_op(start.operands[3])) is not None and is_cache_write(before):
         start = before
     while (after := _only_write(result)) is not None:
         result = after.results[0]
     taken = defining_op(start.operands[3])
-    homes = [use.owner.operation for use in result.uses if is_placement(use.owner.operation)]
+    homes = [use.owner.operation for use in result.uses if use.owner.operation in placements]
     return taken is not None and any(is_same_slice(taken, home) for home in homes)
 
 

@@ -25,7 +25,7 @@ from lispgpt.passes.recognise.cache_writes import (
     same_tensor,
 )
 from lispgpt.passes.recognise.find_gradients import find_gradients, find_log_sum, is_f32_product, is_product
-from lispgpt.passes.recognise.placements import is_placement
+from lispgpt.passes.recognise.placements import placements_among
 from lispgpt.passes.recognise.score_operands import POSITION, Operand
 
 
@@ -33,7 +33,8 @@ def find_attentions(ops: list[ir.Operation]) -> list[Attention]:
     """Every attention among the ops of an entry's block."""
     places = {op: number for number, op in enumerate(ops)}
     found = (_find(op, places) for op in ops if op.name == "linalg.softmax")
-    return [_with_own_rows(attention) for attention in found if attention is not None]
+    placements = placements_among(ops)
+    return [_with_own_rows(attention, placements) for attention in found if attention is not None]
 
 
 def _find(softmax: ir.Operation, places: dict[ir.Operation, int]) -> Attention | None:
@@ -115,9 +116,9 @@ def _made_from(product: ir.Operation, reached: list[ir.Operation]) -> list[ir.Op
 # ---- own keys and values
 
 
-def _with_own_rows(attention: Attention) -> Attention:
+def _with_own_rows(attention: Attention, placements: set[ir.Operation]) -> Attention:
     """With the writes of the rows' own keys and values, where they are all that their kernel needs to know."""
-    loops = _writes_before(attention)
+    loops = _writes_before(attention, placements)
     if loops is None:
         return attention
     for writes in (loops, loops[::-1]):
@@ -128,7 +129,7 @@ def _with_own_rows(attention: Attention) -> Attention:
     return attention
 
 
-def _writes_before(attention: Attention) -> tuple[CacheWrite, CacheWrite] | None:
+def _writes_before(attention: Attention, placements: set[ir.Operation]) -> tuple[CacheWrite, CacheWrite] | None:
     """The two loops that made the cache which keys and values are views of, and that nothing but these reads."""
     caches = [defining_op(operand.tensor) for operand in (attention.keys, attention.values)]
     if any(view is None or view.name != "tensor.extract_slice" for view in caches):
@@ -137,7 +138,7 @@ def _writes_before(attention: Attention) -> tuple[CacheWrite, CacheWrite] | None
     if caches[0].operands[0] != caches[1].operands[0] or last is None or not is_cache_write(last):
         return None
     first = defining_op(last.operands[3])
-    if first is None or not is_cache_write(first) or not is_written_in_place(last):
+    if first is None or not is_cache_write(first) or not is_written_in_place(last, placements):
         return None
     before = defining_op(first.operands[3])
     if before is not None and is_cache_write(before):
@@ -145,7 +146,7 @@ def _writes_before(attention: Attention) -> tuple[CacheWrite, CacheWrite] | None
     only = (attention.scores, attention.weighted)
     if readers_of(first.results[0]) != [last]:
         return None
-    if not all(op in only or is_placement(op) for op in readers_of(last.results[0])):
+    if not all(op in only or op in placements for op in readers_of(last.results[0])):
         return None
     return CacheWrite(first), CacheWrite(last)
 

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, shape_of, strings
+from lispgpt.ir.structure import defining_op, shape_of
 
 WIDEST_VECTOR = 16
 """Elements that a schedule loads or stores at once, at most."""
 
 
-def is_placement(op: ir.Operation) -> bool:
-    """Whether the op puts a part that lies together, where vectors are aligned, into a state that goes on, or into a
-    tensor that parts alone are put into and that nothing reads before.
+def placements_among(ops: Sequence[ir.Operation]) -> set[ir.Operation]:
+    """Those of an entry's ops that put a part that lies together, where vectors are aligned, into a state that goes on,
+    or into a tensor that parts alone are put into and that nothing reads before.
 
     Such a part is written where it belongs; any other tensor with a part replaced is a tensor of its own.
     """
-    if not _replaces_part(op):
-        return False
-    whole, alone = op.operands[1], True
-    while not isinstance(whole.owner, ir.Block):
-        before = defining_op(whole)
-        if before.name == "tensor.empty":
-            return alone and "entry" in op.parent.attributes
-        if not _replaces_part(before):
-            return False
-        alone = alone and len(list(whole.uses)) == 1
-        whole = before.operands[1]
-    entry = op.parent
-    return "entry" in entry.attributes and _becomes(op.results[0], whole, entry)
+    starts: dict[ir.Operation, ir.Value | None] = {}
+    for op in ops:
+        if _replaces_part(op):
+            starts[op] = _start(op, starts)
+    going_on: set[ir.Operation] = set()
+    for op in reversed(list(starts)):
+        state = starts[op]
+        if state is not None and isinstance(state.owner, ir.Block) and _goes_on(op, state, starts, going_on):
+            going_on.add(op)
+    entry = ops[0].parent if ops else None
+    made = {op for op, start in starts.items() if start is not None and not isinstance(start.owner, ir.Block)}
+    return going_on | made if entry is not None and "entry" in entry.attributes else set()
+
+
+def _start(op: ir.Operation, starts: dict[ir.Operation, ir.Value | None]) -> ir.Value | None:
+    """What an op's part, and those of the ops ahead, are put into: an argument, or what tensor.empty gives where
+    nothing else reads it on the way; None where that is something else.  starts: of the ops ahead."""
+    whole = op.operands[1]
+    before = defining_op(whole)
+    if before is None or before.name == "tensor.empty":
+        return whole
+    start = starts.get(before)
+    alone = start is None or isinstance(start.owner, ir.Block) or len(list(whole.uses)) == 1
+    return start if alone else None
 
 
 def _replaces_part(op: ir.Operation) -> bool:
@@ -71,17 +82,24 @@ def first_element(window: ir.Operation, shape: Sequence[int]) -> int:
     return start
 
 
-def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:
-    """Whether a value, with whatever parts replaced later, is what the entry returns for an argument."""
-    name = strings(entry.attributes["arguments"])[ir.BlockArgument(state).arg_number]
-    results = strings(entry.attributes["results"])
-    for use in value.uses:
+def _goes_on(op: ir.Operation, state: ir.Value, starts: Collection[ir.Operation], later: set[ir.Operation]) -> bool:
+    """Whether what an op gives, with whatever parts replaced later, is what the entry returns for an argument.
+    later: those of the ops behind it for which that holds."""
+    for use in op.results[0].uses:
         user, number = use.owner.operation, use.operand_number
-        if user.name == "func.return" and results[number] == name:
+        if user.name == "func.return" and is_returned_for(state, number):
             return True
-        if _replaces_part(user) and number == 1 and _becomes(user.results[0], state, entry):
+        if number == 1 and user in starts and user in later:
             return True
     return False
+
+
+def is_returned_for(argument: ir.Value, number: int) -> bool:
+    """Whether an entry's result of that number is what it has afterwards for an argument."""
+    entry = ir.BlockArgument(argument).owner.owner
+    results = entry.attributes["results"]
+    name = entry.attributes["arguments"][ir.BlockArgument(argument).arg_number]
+    return bool(results[number] == name)
 
 
 def is_same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
