@@ -15,22 +15,22 @@ from lispgpt.passes.kernels.ring import Ring, StagePlace, WidenedOperand
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums, own_warpgroup
 from lispgpt.passes.model.row_moments import find_moments
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles, TileGrid
-from lispgpt.passes.schedule.warpgroups.bulk_results import (
+from lispgpt.passes.schedule.warpgroups.bulk_stores import (
+    ROWS,
     BulkResult,
+    BulkStores,
     boxes_read,
     bulk_boxes,
     bulk_result,
     lanes_store,
     staged_bytes,
 )
-from lispgpt.passes.schedule.warpgroups.bulk_stores import BulkStores
 from lispgpt.passes.schedule.warpgroups.cached_results import cached_results
 from lispgpt.passes.schedule.warpgroups.moment_sums import RowMoments
 from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.results import Begun, OtherResult, TileResults, sums_stride
 from lispgpt.passes.schedule.warpgroups.split_k import TileShare, TileShares
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
-from lispgpt.passes.schedule.warpgroups.tile_stores import ROWS
 from lispgpt.passes.schedule.warpgroups.widened_copies import WidenedCopies, buffer_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import (

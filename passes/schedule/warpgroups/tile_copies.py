@@ -14,8 +14,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.ring import CopiedOperand, Ring, StagePlace
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles
-from lispgpt.passes.schedule.warpgroups.bulk_results import BulkResult
-from lispgpt.passes.schedule.warpgroups.bulk_stores import TilePlace
+from lispgpt.passes.schedule.warpgroups.bulk_stores import BulkResult, TilePlace
 from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.split_k import TileShare
 from lispgpt.passes.targets import Gpu
