@@ -39,7 +39,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 from lispgpt.runtime.checkpoints.mapped_file import MappedFile
 from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_finite
-from lispgpt.runtime.checkpoints.scales import Scales
+from lispgpt.runtime.checkpoints.scales import Scales, Scaling
 
 SHOWN = 12
 """Names of tensors that a message has at most."""
@@ -164,7 +164,7 @@ class StoredTensor:
     transposed: bool = False
     added: float = 0.0
     kinds: tuple[str, ...] = ()
-    scales: tuple[Scales | None, ...] = ()
+    scales: tuple[Scaling | None, ...] = ()
 
     def typed(self) -> list[tuple[np.ndarray, str]]:
         """The pieces as stored, views, and their types."""
@@ -190,8 +190,9 @@ class StoredTensor:
         alike = bool(self.kinds) and set(self.kinds) == {fp8.floats} and not self.transposed and not self.added
         if not alike or columns % fp8.block or len(self.scales) != len(self.pieces):
             return False
-        widths = [columns if s is None or s.block[1] >= columns else s.block[1] for s in self.scales]
-        return None not in self.scales and not any(width % fp8.block for width in widths)
+        grids = [scales for scales in self.scales if isinstance(scales, Scales)]
+        widths = [columns if s.block[1] >= columns else s.block[1] for s in grids]
+        return len(grids) == len(self.pieces) and not any(width % fp8.block for width in widths)
 
     def is_mixed_in(self, dtype: str) -> bool:
         """Whether all its pieces are in blocks of which others have all numbers."""
@@ -199,14 +200,14 @@ class StoredTensor:
             set(self.kinds) <= set(MIXED.get(dtype, ())) and not self.added and not self.transposed and bool(self.kinds)
         )
 
-    def scales_of(self, pieces: Sequence[tuple[np.ndarray, str]]) -> list[Scales | None]:
+    def scales_of(self, pieces: Sequence[tuple[np.ndarray, str]]) -> list[Scaling | None]:
         """What these of the pieces are multiplied by."""
         places = {id(piece): scale for piece, scale in zip(self.pieces, self.scales, strict=False)}
         return [places.get(id(piece)) for piece, _ in pieces]
 
     def view(self) -> np.ndarray | None:
         piece, dtype = self.typed()[0]
-        usable = not self.transposed and not self.added and dtype == self.info.dtype
+        usable = not self.transposed and not self.added and not any(self.scales) and dtype == self.info.dtype
         usable &= dtype in (*MODEL_DTYPES, *BLOCK_DTYPES) and piece.shape == find_dtype(dtype).items(self.info.shape)
         return piece if usable and piece.flags.aligned else None
 

@@ -30,6 +30,7 @@ from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.mapped_folder import QUANTIZATION, assemble, check_readable, read_settings
+from lispgpt.runtime.checkpoints.nibbles import is_in_nibbles
 from lispgpt.runtime.checkpoints.numbers import CHUNK
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, has_config, read_safetensors, write_safetensors
 from lispgpt.runtime.checkpoints.scaled import with_scales
@@ -76,7 +77,8 @@ def open_checkpoint(path: Path, names: FolderMap | None = None, adapter: Adapter
     config_json.check(folder / CONFIG, data, config_json.EVERYWHERE if names is None else [GUESSING])
     if names is not None:
         config = read_settings(folder / CONFIG, data, names)
-        stored = _read_weights(folder, None if path.is_dir() else path, names.prefix)
+        file, integers = None if path.is_dir() else path, is_in_nibbles(data.get(QUANTIZATION))
+        stored = _read_weights(folder, file, names.prefix, integers)
         stored = with_scales(folder, stored, data.get(QUANTIZATION))
         if adapter is not None:
             stored = adapter.merged(stored, partial(without_prefix, names.prefix))
@@ -165,13 +167,17 @@ def _architecture_of(source: Checkpoint) -> tuple[Any, Any]:
     raise UserError(f"{source.path} is of no architecture that Hugging Face's format is written for here")
 
 
-def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict[str, Stored]:
+def _read_weights(
+    folder: Path, file: Path | None, prefixes: Sequence[str], integers: bool = False
+) -> dict[str, Stored]:
     """All tensors of the folder by their names without the first of the prefixes that they have."""
-    return {name: tensor for name, (_, tensor) in read_named(folder, file, prefixes).items()}
+    return {name: tensor for name, (_, tensor) in read_named(folder, file, prefixes, integers).items()}
 
 
-def read_named(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict[str, tuple[str, Stored]]:
-    """The same, each with its whole name."""
+def read_named(
+    folder: Path, file: Path | None, prefixes: Sequence[str], integers: bool = False
+) -> dict[str, tuple[str, Stored]]:
+    """The same, each with its whole name; integers: see `read_safetensors`."""
     if file is None and not (folder / WEIGHTS).exists() and is_there(folder / INDEX):
         index = read_json(folder / INDEX)
         places = index.get("weight_map")
@@ -184,7 +190,7 @@ def read_named(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict
             files = _parts(folder) or files
     found: dict[str, tuple[str, Stored]] = {}
     for path in files:
-        for full_name, tensor in read_safetensors(path).items():
+        for full_name, tensor in read_safetensors(path, integers).items():
             name = without_prefix(prefixes, full_name)
             if name in found:
                 raise UserError(f"{path}: tensor {name!r} is there twice")

@@ -18,7 +18,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import MOST, FolderMap, Pattern
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
-from lispgpt.runtime.checkpoints.scaled import is_scaled
+from lispgpt.runtime.checkpoints.scaled import is_read
 
 NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 INFINITE = {"__float__": "Infinity"}
@@ -39,7 +39,7 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
     config_json.check(path, data, [key for setting in names.config.values() for key in setting.keys])
     for key, allowed in {**names.requires, QUANTIZATION: (None,)}.items():
         value = _at(data, key)
-        if value is not None and value not in allowed and not (key == QUANTIZATION and is_scaled(value)):
+        if value is not None and value not in allowed and not (key == QUANTIZATION and is_read(value)):
             wanted = " or ".join("none" if a is None else repr(a) for a in allowed)
             said = repr(value) if len(repr(value)) < 100 else repr(value)[:80] + " …"
             raise UserError(f"{path}: {key} is {said}, and the program is for {wanted} alone")

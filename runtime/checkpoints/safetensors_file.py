@@ -20,7 +20,7 @@ from lispgpt.base.files import replacing
 from lispgpt.base.json_files import parse_json
 from lispgpt.base.reading import is_there
 from lispgpt.runtime.checkpoints.mapped_file import MappedFile
-from lispgpt.runtime.checkpoints.scales import Scales
+from lispgpt.runtime.checkpoints.scales import Scaling
 
 MODEL = "model.safetensors"
 POINTER = b"version https://git-lfs"
@@ -44,7 +44,7 @@ class Stored:
     dtype: str
     rearranged: tuple[int, ...] = ()
     added: float = 0.0
-    scales: Scales | None = None
+    scales: Scaling | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lispgpt.base.dtypes import FLOATS_OF_8_BITS
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.checkpoints.nibbles import is_in_nibbles, with_exponents
 from lispgpt.runtime.checkpoints.numbers import converted
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
 from lispgpt.runtime.checkpoints.scales import Scales
@@ -28,8 +29,15 @@ def is_scaled(quantization: Any) -> bool:
     return isinstance(quantization, Mapping) and quantization.get("quant_method") == METHOD
 
 
+def is_read(quantization: Any) -> bool:
+    """Whether folders that config.json's quantization_config says this of are read."""
+    return is_scaled(quantization) or is_in_nibbles(quantization)
+
+
 def with_scales(folder: Path, stored: dict[str, Stored], quantization: Any) -> dict[str, Stored]:
     """The tensors, each with the scales that are for it; UserError for scales that do not fit."""
+    if is_in_nibbles(quantization):
+        return with_exponents(folder, stored)
     if not is_scaled(quantization):
         return stored
     found = {name: tensor for name, tensor in stored.items() if not name.endswith((*SCALES, *OF_ACTIVATIONS))}

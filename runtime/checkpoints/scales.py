@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import CHUNK, converted
+
+
+class Scaling(Protocol):
+    """What stored numbers are multiplied by as they are read."""
+
+    def fill(self, source: np.ndarray, kind: str, destination: np.ndarray, dtype: str) -> None:
+        """Fill rows of a type with those of this kind as they are stored, scaled."""
 
 
 @dataclass(frozen=True)
