@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import seeded
+from looping_programs import PROGRAMS as LOOPING
 from textbook_programs import PROGRAMS as TEXTBOOK
 from unusual_programs import HEADER
 from unusual_programs import PROGRAMS as UNUSUAL
 
 import lispgpt
 
-PROGRAMS = UNUSUAL | TEXTBOOK
+PROGRAMS = UNUSUAL | TEXTBOOK | LOOPING
 
 
 def check(name: str, folder: Path, target: str, quick: bool) -> None:

@@ -57,6 +57,8 @@ CASES_OF_PARTS: dict[str, Case] = {
                 lambda o, a, b: put(o, once(half(a, 0), half(b, 0), half(a, 0), F32), 0)),
     "mix_high": ("v_fma_mixhi_f16 $0, $2, $3, $2 op_sel:[1,1,0] op_sel_hi:[1,1,1]", EVERY,
                  lambda o, a, b: put(o, once(half(a, 1), half(b, 1), half(a, 0), F32), 1)),
+    "scalar_high": ("s_mov_b32 s20, 0x40003c00\ns_cvt_hi_f32_f16 s20, s20\nv_mov_b32 $0, s20", ("gfx1151", "gfx12"),
+                    lambda o, a, b: np.full(o.size, 2, F32).view(np.uint32)),
     "packed": ("v_pk_fma_f16 $0, $2, $3, $0 op_sel:[1,0,0] op_sel_hi:[0,1,1] neg_lo:[1,0,0] neg_hi:[0,1,0]", EVERY,
                lambda o, a, b: joined(once(-half(a, 1), half(b, 0), half(o, 0), F16),
                                       once(half(a, 0), -half(b, 1), half(o, 1), F16))),

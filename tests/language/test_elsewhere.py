@@ -81,6 +81,8 @@ def test_no_word_is_said_twice_or_is_a_name_of_ours() -> None:
     ("name", "said"),
     [
         ("swish", "(silu x)"),
+        ("float32", "the type is f32"),
+        ("u8", "(saturate x u8)"),
         ("F.silu", "did you mean `silu`?"),
         ("nn.functional.gelu_new", "(gelu x)"),
         ("LayerNorm", "did you mean `layer-norm`?"),

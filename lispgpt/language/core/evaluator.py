@@ -126,8 +126,8 @@ class Evaluator:
         if parsed is not None:
             return parsed
         a_type = re.fullmatch(r"[a-z]{1,4}\d+\w*", name)
-        otherwise = "; types are i1, i8, i16, i32, i64, f16, bf16, f32, f64, index" if a_type else ""
-        otherwise = otherwise or hint(name, environment.visible())
+        types = "; types are i1, i8, i16, i32, i64, f16, bf16, f32, f64, index" if a_type else ""
+        otherwise = hint(name, environment.visible()) or types
         self.site.fail(f"`{name}` is not defined{did_you_mean(name, environment.visible(), otherwise)}", symbol)
 
     def _list(self, form: List, environment: Environment) -> Any:

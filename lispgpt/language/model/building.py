@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
@@ -191,6 +191,10 @@ def _results(evaluator: Evaluator, entry: Entry, value: Any) -> dict[str, ir.Val
         if not shapes.is_tensor(result):
             what = f"{name} of `{entry.name}`" if isinstance(value, Record) else f"`{entry.name}`"
             evaluator.site.fail(f"an entry gives a tensor, and {what} gives {describe(result)}", form)
+        kind = result.type.element_type
+        if str(kind) not in DTYPES and not isinstance(kind, ir.IndexType):
+            given = f"results are of f32, bf16, f16, f64, i8, i16, i32, i64 or i1, and `{name}` is of {kind}"
+            evaluator.site.fail(f"{given}; `cast` converts", form)
     return found
 
 

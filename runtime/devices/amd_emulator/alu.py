@@ -86,6 +86,8 @@ def _parts(step: Step, i: Instruction) -> tuple[Callable[[Waves], Any], Callable
     widths = {part: i.operands[n][1] for part, names in FIELDS.items() for n in reversed(names) if n in i.operands}
     if i.name == "V_DIV_SCALE_F32" or "_MIX" in i.name:  # the tables give its result two words, or half of one
         widths["D0"] = 32
+    if i.name == "S_CVT_HI_F32_F16":  # they give its operand the width of the half that it reads
+        widths["S0"] = 32
     done = operation(i, step.lanes, widths)
     gets = [operand(step, i, part, widths.get(part, 32), done.inputs) for part in done.inputs]
     written: Callable[[Waves], Any] = lambda waves: None  # noqa: E731
