@@ -206,9 +206,6 @@ class Launch:
         offset = word(layer) * series.stride + series.first if series.stride else word(series.first)
         return b.emit("memref.view", [self.memories[series.buffer], offset.index()], [type_])
 
-    def floats(self, series: Series, layer: Number | int) -> ir.Value:
-        return self.view(series, layer, ir.MemRefType.get([self.layout.width], b.f32()))
-
     def remote(self, rank: Number | int) -> Number:
         """The address of a rank's memory."""
         return ptx.address_at(self.start, rank)

@@ -8,7 +8,7 @@ by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from lispgpt.ir import build as b
@@ -186,7 +186,7 @@ class Finisher(Role):
         launch, layout = self.launch, self.launch.layout
         with given(launch.layered), turns(0, launch.times) as run:
             if launch.chain.hoisted:
-                make_hoisted(launch, launch.position + run, None, partial(_by_lanes, launch))
+                make_hoisted(launch, launch.position + run, None, lambda n, made: each(launch.lane, n, made, 32))
                 ptx.arrive_at(HOISTED, TWO_ROLES)
             with turns(0, layout.layers) as layer:
                 self._layer(run, layer)
@@ -243,10 +243,6 @@ class Finisher(Role):
         for (column, there), weight in zip(dealt(launch.lane, 32, depth), loaded, strict=True):
             to = launch.place("gammas") + 4 * depth * place + column * 4
             when(there, partial(ptx.store_words, to, [weight]))
-
-
-def _by_lanes(launch: Launch, count: int, body: Callable[[Number], None]) -> None:
-    each(launch.lane, count, body, 32)
 
 
 class Exchanger(Role):

@@ -75,7 +75,7 @@ class Residual:
         """A norm's gamma and beta, if any, of a thread's columns."""
         found = []
         for series in norm.series:
-            memory = self.launch.floats(series, layer)
+            memory = self.launch.view(series, layer, ir.MemRefType.get([self.launch.layout.width], b.f32()))
             found.append([w for p in self.pieces for w in lanes(b.load(memory, [p.column.index()], self.each))])
         return found
 

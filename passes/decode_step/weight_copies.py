@@ -2,7 +2,7 @@
 
 One thread of each block brings its chunks to the ring, in the order in which they are used, ahead of all that is
 computed.  Few chunks are under way at once, as what clusters publish would queue behind them.  Of the lm head's it
-brings as many as the ring has slots; the subgroups that read these bring the others (lm_head_ring.py).  Of several
+brings as many as the ring has slots; the subgroups that read these bring the others (lm_head.py).  Of several
 sequences, and of BF16 that is walked through, it brings all, and while the lm head is multiplied more are under way.
 """
 

@@ -1,7 +1,7 @@
 """The two kinds of weights in a clustered launch: BF16, and whole numbers with scales (packed_weights.py).
 
 Of both a lane has four words of BF16 in each step of 16 of the depth, a `Fragment`, as a matrix instruction takes them;
-but packed ones of rows are multiplied as they are, two steps at once (row_operand.py).
+but packed ones of rows are multiplied as they are, two steps at once (products.py).
 Numbers that share a scale are summed up first, and the sums multiplied by it: that of the one or the two of a tile's
 rows whose sums a lane has.  What is read as an Iterable here may be loaded while it is.
 """

@@ -156,7 +156,7 @@ HOPPER_LAUNCH = 1.4e-6
 """Seconds, on an H200 that decodes GPT-2 124M, whose bytes take 67 us: 65 early launches take 159 us."""
 
 HOPPER_CLUSTERS = 2.6e-6
-"""Seconds from one exchange among clusters to the next, with what is done between them (see exchange.py)."""
+"""Seconds from one exchange among clusters to the next, with what is done between them (see one_sequence.py)."""
 
 HOPPER_REST = 200
 """Nanoseconds of sleep, which may last twice as long, where units sleep after 590 without an instruction."""
