@@ -1,6 +1,6 @@
 """Golden IR: a pass's input and what it makes of it, in one file, as text that renumbered values do not change.
 
-    // pass: schedule-rows{rows-per-block=4}
+    // pass: schedule-generic{kind=elementwise}
     // target: cpu:x86-64-v3
     // show: text                 or `summary`: each function's attributes, and how many ops of each name it has;
                                   or `error`: what the pass has against the input

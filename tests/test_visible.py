@@ -17,7 +17,7 @@ from lispgpt.compiler.driver import Observer, Request, compile_request, emit, ev
 from lispgpt.compiler.runners import runner_for
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.dumps import write_dump
-from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
+from lispgpt.passes.pipeline import Pipeline, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 from lispgpt.pipelines.pipeline_file import PIPELINES, read_pipeline
 
@@ -41,7 +41,7 @@ def dumps(program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
 def opt(file: Path, pipeline: Pipeline) -> str:
     with new_context() as context, ir.Location.unknown():
         module = parse_module(context, file)
-        Runner(find_target("cpu")).run(module, pipeline)
+        runner_for(find_target("cpu")).run(module, pipeline)
         return str(module)
 
 
@@ -72,7 +72,7 @@ def plain(program: Path) -> dict[str, str]:
         module = evaluate_request(Request(program, overrides=SIZES)).module
         shown["00-input.mlir"] = str(module).strip()
         for number, call in enumerate(calls, 1):
-            Runner(find_target("cpu")).run(module, Pipeline("one", (Stage("one", (call,)),)))
+            runner_for(find_target("cpu")).run(module, Pipeline("one", (Stage("one", (call,)),)))
             shown[f"{number:02d}-{call.name}.mlir"] = str(module).strip()
     return shown
 
@@ -129,7 +129,7 @@ def number_of(dump: Path) -> int:
 
 def test_one_pass_on_a_dump_gives_the_next(dumps: list[Path]) -> None:
     calls = read_pipeline(CPU).calls
-    number = next(i for i, call in enumerate(calls, 1) if call.name == "schedule-rows")
+    number = next(i for i, call in enumerate(calls, 1) if call.name == "schedule-contractions")
     place = next(i for i, dump in enumerate(dumps) if number_of(dump) == number)
     one = Pipeline("one", (Stage("one", parse_calls(str(calls[number - 1]))),))
     assert opt(dumps[place - 1], one).strip() == ir_of(dumps[place])
@@ -194,7 +194,7 @@ def test_assembly_shows_the_kernels_or_says_what_is_missing(program: Path) -> No
 def test_a_pipeline_of_ones_own(program: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.lisp"
     text = CPU.read_text().replace("(pass cse)", "(pass cse) (pass symbol-dce)", 1)
-    mine.write_text(text.replace(":rows-per-block 4", ":rows-per-block 1"))
+    mine.write_text(text.replace(":outputs 48", ":outputs 6"))
     artifact, _ = compile_request(Request(program, overrides=SIZES, pipeline=mine), Observer(tmp_path / "dumps"))
     assert "symbol-dce" in (tmp_path / "dumps" / "passes.txt").read_text()
     usual, _ = compile_request(Request(program, overrides=SIZES), Observer())
@@ -233,7 +233,7 @@ def test_a_failing_pass_leaves_its_input_and_the_command(program: Path, tmp_path
     assert (folder / "03-emit-plan.failed.mlir").is_file()
     again = Pipeline("again", (Stage("again", parse_calls(calls)),))
     with new_context() as context, ir.Location.unknown(), pytest.raises(UserError) as repeated:
-        Runner(find_target(target)).run(parse_module(context, Path(file)), again)
+        runner_for(find_target(target)).run(parse_module(context, Path(file)), again)
     assert repeated.value.message.splitlines()[0] == caught.value.message.splitlines()[0]
 
 

@@ -5,20 +5,25 @@ What schedules are made of is imported where a pipeline chooses among any.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.observer import Observer
+from lispgpt.base.reading import read_text
 from lispgpt.language.forms.schedules import ScheduleForm
 from lispgpt.language.schedules import KERNELS
 from lispgpt.passes.library import NO_SCHEDULES, Library
-from lispgpt.passes.pipeline import Pipeline, Runner
-from lispgpt.passes.targets import Target
+from lispgpt.passes.pipeline import PassCall, Pipeline, Runner
+from lispgpt.passes.targets import Cpu, Target
 
 CHOOSES, COMPARES = "choose-tiles", "choose"
 """The passes that are given schedules."""
+
+SCHEDULE = re.compile(r"^\(schedule (\S+)", re.MULTILINE)
+"""Where a file has one, and its name."""
 
 
 def runner_for(
@@ -36,10 +41,17 @@ def runner_for(
 def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
     """UserError where files hold schedules and no pass of a pipeline would choose among them."""
     if files and all(call.name != CHOOSES for call in pipeline.calls):
-        raise UserError(
-            f"schedules are of a GPU's kernels (--target rocm:…, cuda:…): pipeline {pipeline.name} has no "
-            f"{CHOOSES} pass, which would choose among them"
-        )
+        raise UserError(f"pipeline {pipeline.name} has no {CHOOSES} pass, which would choose among schedules")
+
+
+def _files_of(calls: Sequence[PassCall]) -> list[Path]:
+    """The files of the library that passes choose from: those that have the schedules which they name, or all."""
+    files = sorted(KERNELS.glob("*.lisp"))
+    if any(call.name == COMPARES for call in calls):
+        return files
+    names = {name for call in calls for name in str(dict(call.options).get("use", "")).split()}
+    of = {name: path for path in files for name in SCHEDULE.findall(read_text(path))}
+    return [path for path in files if path in {of.get(name) for name in names} or names - of.keys()]
 
 
 def _library(
@@ -51,12 +63,13 @@ def _library(
         return NO_SCHEDULES
     from lispgpt.compiler.schedules import schedule_of, schedules_of
 
-    used = any(call.name == COMPARES or dict(call.options).get("use") for call in calls)
-    common = [one for path in sorted(KERNELS.glob("*.lisp")) for one in schedules_of(path, target)] if used else []
+    common = [one for path in _files_of(calls) for one in schedules_of(path, target)]
     mine = list(map(schedule_of, own))
     for path in files:
         found = schedules_of(path, target)
         if not found:
             raise UserError(f"{path} has no (schedule …)")
+        if isinstance(target, Cpu) and all(one.of != "rows" for one in found):
+            raise UserError(f"{path} has no schedule of rows, which are all that CPUs run of tile programs")
         mine += found
     return Library(tuple(mine), tuple(common), tuned)

@@ -36,7 +36,7 @@ MOST_OF_A_CLAUSE = 120
 
 def schedules_of(path: Path, target: Target) -> list[Schedule]:
     """The schedules of a file; needs an active ir.Context."""
-    return list(map(schedule_of, read_schedules(path, WORDS, target.capabilities())))
+    return list(map(schedule_of, read_schedules(path, WORDS, target.block_capabilities())))
 
 
 def schedule_of(form: ScheduleForm) -> Schedule:

@@ -177,11 +177,11 @@ def _global(dense: ir.Attribute, memref: ir.Type) -> str:
     module = ir.InsertionPoint.current.block.owner
     while module.name != "builtin.module":
         module = module.parent.operation
-    body, text, taken = module.regions[0].blocks[0], f"{dense}", 0
+    body, taken = module.regions[0].blocks[0], 0
     for other in operations(body):
         if other.name == "memref.global":
             taken += 1
-            if f"{other.attributes['initial_value']}" == text:
+            if other.attributes["initial_value"] == dense:
                 return symbol_of(other)
     attributes = {
         "sym_name": f"constant_{taken}",

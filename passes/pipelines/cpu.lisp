@@ -23,13 +23,15 @@
   (stage schedule                     ; loops over blocks, rows and vectors
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-generic {:kind "scatter"})
-    (pass schedule-rows {:rows-per-block 4})
+    (pass choose-tiles {:use "rows"}) ; as tile programs
+    (pass lower-tiles)
     (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})
     (pass schedule-attention-gradients)
     (pass divide-kernels)             ; what none of them took, op by op
     (pass recognise-products)
-    (pass schedule-rows {:rows-per-block 4})
+    (pass choose-tiles {:use "rows"}) ; as tile programs
+    (pass lower-tiles)
     (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-generic)
     (pass run-in-order)

@@ -59,6 +59,10 @@ class Target:
     narrow_caches: ClassVar[bool] = False
     """Whether models keep keys and values in 16 bits unless told otherwise."""
 
+    in_turns: ClassVar[bool] = False
+    """Whether a block is one thread, which does what its teams do one after another, in vectors that reach to the end
+    of what there is."""
+
     aligned_rows: ClassVar[bool] = False
     """Whether every buffer starts where the widest load may, so that rows which such loads divide are aligned."""
 
@@ -106,6 +110,10 @@ class Target:
     def capabilities(self) -> dict[str, int]:
         """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
         return {"runs-ahead": int(self.runs_ahead), "narrow-caches": int(self.narrow_caches)}
+
+    def block_capabilities(self) -> dict[str, int]:
+        """The same while a schedule is."""
+        return self.capabilities()
 
     def describe(self) -> str:
         """Capabilities in one line, for listings."""

@@ -44,6 +44,11 @@ class Cpu(Target):
     kind: ClassVar[str] = "cpu"
     pipeline: ClassVar[str] = "cpu"
     code_name: ClassVar[str] = "kernels.so"
+    in_turns: ClassVar[bool] = True
+    subgroup: ClassVar[int] = 1
+    max_threads: ClassVar[int] = 1
+    dynamic_shared_bytes: ClassVar[int] = 0
+    matrix: ClassVar[None] = None
 
     chip: str = ""
     registers: int = 16
@@ -61,6 +66,15 @@ class Cpu(Target):
     def rounds_to_bf16(self) -> bool:
         """Whether it has an instruction that rounds f32 numbers to bf16, at any vector size."""
         return {"avx512_bf16", "avx512vl"} <= self.features
+
+    def block_capabilities(self) -> dict[str, int]:
+        return {
+            **super().block_capabilities(),
+            "subgroup-size": self.subgroup,
+            "vector-bytes": self.vector_bytes,
+            "max-threads": self.max_threads,
+            "cores": self.cores,
+        }
 
     def describe(self) -> str:
         known = ", ".join(name.replace("_", "-") for name in FEATURES if name in self.features)

@@ -59,7 +59,8 @@ type (types.py).
         reduces what it is made of.  Vectors of its threads are as long as the widest load of elements of so many
         `bytes`; of a long row each reads so many `together`.  Here tile.load, tile.store and tile.ask take, in place of
         an inner place, the number of so many columns, of which each thread has one vector, and tile.reduce_rows has
-        what depends on a row alone computed ahead of a loop over them
+        what depends on a row alone computed ahead of a loop over them.  On CPUs a team is one thread, which does what
+        all of a block's teams do, and the last vector of a row may reach past its end
     tile.keep view batch outer:  a row comes to shared memory, from where it is read from there on
     tile.ask view batch outer inner:  what a row is made of is read ahead; `early`: of that what no launch writes, ahead
         of waiting for the launches before

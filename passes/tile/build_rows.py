@@ -13,7 +13,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.build import Launch
 from lispgpt.passes.tile.row_kernels import RowsKernel
 from lispgpt.passes.tile.types import ROW, THREAD, RegisterTile
@@ -59,7 +59,7 @@ class RowsBuilder:
     of: ClassVar[str] = "rows"
 
     rows: RowsKernel
-    target: Gpu
+    target: Gpu | Cpu
     launch: Launch = field(default_factory=Launch)
     team: list[int] = field(default_factory=list)
     """Threads of a team, and bytes of the elements by which vectors are as long as the widest load, once known."""
@@ -89,6 +89,8 @@ class RowsBuilder:
 
     def vector(self, columns: int, bytes_: int) -> int:
         """Elements of a thread's vector, of rows of so many columns, whose elements have so many bytes."""
+        if self.target.in_turns:
+            return self.target.vector_bytes // bytes_
         return b.largest_width(columns, bytes_, self.target.vector_bytes)
 
     def chunk(self, x: RowTensor) -> int:
@@ -108,10 +110,12 @@ class RowsBuilder:
     # ---- who has which row
 
     def _team(self, threads: int, teams: int, bytes_: int, together: int) -> Index:
+        if self.target.in_turns and threads > 1:
+            raise Refused(f"a block of {self.target} is one thread, and no team of {threads}")
         for x in (*self.results, *self.summed):
             _ = x.view  # ahead of all loops
         self.team[:] = [threads, bytes_]
-        self.launch.threads = threads * teams
+        self.launch.threads = threads if self.target.in_turns else threads * teams
         facts = {"threads": threads, "teams": teams, "bytes": bytes_, "together": together}
         return create_op("tile.team", [], [ir.IndexType.get()], facts).results[0]
 
@@ -162,12 +166,14 @@ class RowsBuilder:
                 body((number,))
             return
         create_op("tile.reduce_rows", [x.view, *map(b.as_value, at)], [], {"rows": 1})
-        whole = count // together * together
+        full = x.columns // self.chunk(x) if self.target.in_turns else count
+        whole = full // together * together
 
         def turn(number: Index) -> None:
             body(tuple(b.add(number, i) for i in range(together)))
 
-        b.each(0, whole, together, turn)
+        if whole:
+            b.each(0, whole, together, turn)
         if whole < count:
             body(tuple(range(whole, count)))
 

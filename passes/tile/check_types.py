@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.copies import ASYNC, BULK, PIECE
 from lispgpt.passes.tile.types import (
     OPERAND,
@@ -36,8 +37,14 @@ class Unsafe(UserError):
     """A tile program that a chip may not run."""
 
 
-def check_types(op: ir.Operation, target: Gpu) -> None:
+OF_ROWS = ("view", "team", "load", "store", "reduce_rows", "ask", "keep")
+"""Ops of programs of rows, which are all that CPUs run."""
+
+
+def check_types(op: ir.Operation, target: Gpu | Cpu) -> None:
     """Unsafe where an op's operands, results or attributes do not fit each other."""
+    dialect, _, name = op.name.partition(".")
+    _want(dialect != "tile" or name in OF_ROWS or isinstance(target, Gpu), op, f"{target} runs programs of rows alone")
     check = _CHECKS.get(op.name)
     if check is not None:
         check(op, target)
@@ -139,8 +146,9 @@ def _release(op: ir.Operation, target: Gpu) -> None:
     _tiles(op, op.operands[0], slots=True)
 
 
-def _load(op: ir.Operation, target: Gpu) -> None:
+def _load(op: ir.Operation, target: Any) -> None:
     patches = _registers(op, op.results[0], PATCHES, OPERAND, ROW)
+    _want(patches.layout == ROW or isinstance(target, Gpu), op, f"{target} runs programs of rows alone")
     if patches.layout == OPERAND:
         _operand(op, patches, target)
         return
@@ -151,24 +159,26 @@ def _load(op: ir.Operation, target: Gpu) -> None:
         )
         _want(patches.dtype == op.operands[0].type.element_type or wide, op, "it changes no dtype but to f32")
         _want(patches.unit == THREAD and len(patches.shape) == 1, op, "threads have vectors of it")
-        _row(op, patches.shape[0], patches.teams[0])
+        _row(op, patches.shape[0], patches.teams[0], target)
         return
     _want(patches.dtype == op.operands[0].type.element_type, op, "it changes no dtype")
 
 
-def _row(op: ir.Operation, columns: int, threads: int) -> None:
+def _row(op: ir.Operation, columns: int, threads: int, target: Gpu | Cpu) -> None:
     """Of so many columns each thread of a team has one vector, which starts at a multiple of its width."""
     extent, width = op.operands[0].type.shape[2], columns // threads
-    vectors = columns == threads * width and width > 0 and extent % width == 0 and width & (width - 1) == 0
+    vectors = columns == threads * width and width > 0 and width & (width - 1) == 0
+    vectors = vectors and (target.in_turns or extent % width == 0)
     whole = extent == columns == 1 or vectors
     _want(whole, op, f"{columns} columns of {extent} are no vectors of {threads} threads")
 
 
-def _team(op: ir.Operation, target: Gpu) -> None:
+def _team(op: ir.Operation, target: Gpu | Cpu) -> None:
     threads, teams = (ir.IntegerAttr(op.attributes[name]).value for name in ("threads", "teams"))
     part = threads & (threads - 1) == 0 and threads <= target.subgroup
     _want(part or (teams == 1 and threads % target.subgroup == 0), op, f"{threads} threads are no team of {teams}")
-    _want(0 < threads * teams <= target.max_threads, op, f"a block has at most {target.max_threads} threads")
+    together = threads if target.in_turns else threads * teams
+    _want(0 < together <= target.max_threads, op, f"a block has at most {target.max_threads} threads")
 
 
 def _of_row(op: ir.Operation, target: Gpu) -> None:
@@ -389,7 +399,7 @@ MAPS = {
 }
 """Ops that map register tiles."""
 
-_CHECKS: dict[str, Callable[[ir.Operation, Gpu], None]] = {
+_CHECKS: dict[str, Callable[[ir.Operation, Any], None]] = {
     "tile.view": _view,
     "tile.shared": _memory,
     "tile.ring": _ring,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import attribute, ir
@@ -24,8 +25,9 @@ from lispgpt.passes.kernels.offers import Offer, has_left, note_offers
 from lispgpt.passes.kernels.products import is_for, unscheduled_products
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.library import NO_SCHEDULES, Library, Schedule
+from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.recognise.attention_gradients import attention_gradients_of
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.build import Builder
 from lispgpt.passes.tile.build_attention import AttentionBuilder
 from lispgpt.passes.tile.build_gradients import GradientsBuilder
@@ -47,7 +49,7 @@ class ChooseTiles(Pass):
     copies: str = "bulk"
     parts: int = 2
 
-    def run(self, module: ir.Module, target: Gpu, library: Library = NO_SCHEDULES) -> None:
+    def run(self, module: ir.Module, target: Gpu | Cpu, library: Library = NO_SCHEDULES) -> None:
         if self.copies not in COPIES:
             raise UserError(f"copies are one of {', '.join(COPIES)}, not {self.copies!r}")
         schedules = [*library.own, *self._used(library)]
@@ -63,12 +65,12 @@ class ChooseTiles(Pass):
                     break
 
     def _kernels(
-        self, module: ir.Module, target: Gpu, kinds: set[str]
+        self, module: ir.Module, target: Any, kinds: set[str]
     ) -> Iterator[tuple[ir.Operation, Builder | RowsBuilder]]:
         """Kernels of some kinds that have no program yet, with what writes one."""
         for kernel, product in unscheduled_products(module) if "product" in kinds else ():
             yield kernel, Builder(product, target, self.parts, self.copies)
-        for kernel, attention in attentions(module, target) if "attention" in kinds else ():
+        for kernel, attention in _attentions(module, target) if "attention" in kinds else ():
             yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)
         for kernel in unscheduled_kernels(module, "attention-gradient") if "attention-gradient" in kinds else ():
             sums = attention_gradients_of(kernel) if "tile" not in kernel.attributes else None
@@ -113,6 +115,15 @@ class ChooseTiles(Pass):
             kernel.attributes["tiles"] = attribute(schedule.name)
             kernel.attributes["tile"] = attribute(vars(builder.launch))
         return left[0] if left else None
+
+
+def _attentions(module: ir.Module, target: Gpu | Cpu) -> Iterator[tuple[ir.Operation, Attention]]:
+    if isinstance(target, Gpu):
+        yield from attentions(module, target)
+        return
+    for kernel in unscheduled_kernels(module, "attention"):
+        if (attention := attention_of(kernel)) is not None:
+            yield kernel, attention
 
 
 def _suits(builder: Builder | RowsBuilder) -> bool:

@@ -16,7 +16,7 @@ from lispgpt.passes.kernels.block_memory import ALIGNMENT
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.model.column_sums import ColumnSum, column_sum
 from lispgpt.passes.model.kernel_groups import is_inline
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Cpu, Gpu
 
 OTHER_BYTES = 1024
 """Of a block's shared memory, for reductions."""
@@ -114,7 +114,7 @@ class RowsKernel:
             if op.name == "bufferization.to_tensor" and shape_of(op.results[0]) == (self.longest,)
         ]
 
-    def repeated(self, blocks: int, target: Gpu) -> ir.Value | None:
+    def repeated(self, blocks: int, target: Gpu | Cpu) -> ir.Value | None:
         """The tensor of an argument whose rows are worth keeping in shared memory: read more than once, each by its own
         team, and short enough for so many blocks of a core; None where there is none."""
         over_rows = ("linalg.reduce", "linalg.softmax", "bufferization.materialize_in_destination")

@@ -23,7 +23,7 @@ from typing import Any
 from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, nested_operations, trip_count
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.check_types import Unsafe, check_types
 from lispgpt.passes.tile.clocks import Access, Ring, Slot, Thread
 from lispgpt.passes.tile.copies import ASYNC, BULK
@@ -44,7 +44,7 @@ SHARING = ("tile.fill", "tile.wait", "tile.release", "tile.put", "tile.slot")
 """Ops by which a loop shares memory."""
 
 
-def verify(kernel: ir.Operation, target: Gpu) -> None:
+def verify(kernel: ir.Operation, target: Gpu | Cpu) -> None:
     """Unsafe, at the op's place, where a kernel's tile program could go wrong on the chip."""
     block, bounded = kernel.regions[0].blocks[0], False
     program = [inner for op in program_ops(block) for inner in (op, *nested_operations(op))]
@@ -81,7 +81,7 @@ def _everywhere(steps: tuple[Step, ...]) -> Iterator[Step]:
 class _Order(Machine):
     """Who has accessed which slot, and what orders it."""
 
-    def __init__(self, program: list[ir.Operation], target: Gpu, last: int) -> None:
+    def __init__(self, program: list[ir.Operation], target: Gpu | Cpu, last: int) -> None:
         """program: its ops, and those in them."""
         self.last, self.stays = last, target.matrix is not None and target.matrix.result_as_left
         self.subgroup, self.meets = target.subgroup, False

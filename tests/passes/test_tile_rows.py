@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import seeded
 from changed_tiles import Change, replaced
-from compiled_models import compile_text
+from compiled_models import compile_text, open_poisoned, random_weights
+from tile_programs import WAYS, kernel_of, plain
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
@@ -112,6 +113,56 @@ def test_programs_that_teams_may_not_run_are_refused(kernel: ir.Operation, reque
         verify(tiled(changed, schedule), find_target("rocm:gfx1151"))
 
 
+def program_for_cpus(path: Path) -> ir.Module:
+    """A program's module with tile programs for CPUs; needs an active context and location."""
+    request, pipeline = Request(path, "cpu:x86-64-v4"), read_pipeline(pipeline_path("cpu"))
+    program, names = evaluate_request(request), [call.name for call in pipeline.calls]
+    runner = runner_for(find_target(request.target), (), program.schedules)
+    runner.run(program.module, pipeline.before(names.index("lower-tiles")))
+    return program.module
+
+
+@pytest.mark.parametrize("width", [20, 1200])
+def test_a_cpus_code_is_what_numpy_and_float64_make_of_its_program(width: int, tmp_path: Path) -> None:
+    """Of any number of rows, in vectors that reach to a row's end whatever its length."""
+    rng = seeded.rng()
+    rows, columns = int(rng.integers(1, 14)), int(rng.integers(1, width + 1))
+    (tmp_path / "rows.lisp").write_text(SOFTMAX.format(n=rows, m=columns))
+    given = {name: rng.standard_normal((rows, columns)).astype(np.float32) for name in "xy"}
+    with new_context(), ir.Location.unknown():
+        module = program_for_cpus(tmp_path / "rows.lisp")
+        kernel = tiled(module, "rows")
+        shapes = [argument.type.shape for argument in kernel.regions[0].blocks[0].arguments]
+        memory = [*given.values(), *(np.full(shape, np.nan) for shape in shapes[2:])]
+        meant, exact = interpret(kernel, memory, rng), reference(kernel, memory)
+    artifact = compile_text(SOFTMAX.format(n=rows, m=columns), tmp_path)
+    assert [facts["tiles"] for facts in artifact.kernels.values()] == ["rows"]
+    found = open_poisoned(artifact, random_weights(artifact)).run("f", **given)
+    for name, mine, wanted in zip(("share", "most", "double"), meant, exact, strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cpu_refuses_what_its_one_thread_cannot_be(tmp_path: Path) -> None:
+    """At the op's place: a dump that was changed, or made for a GPU."""
+    (tmp_path / "rows.lisp").write_text(SOFTMAX.format(n=3, m=50))
+    with new_context(), ir.Location.unknown():
+        module = program_for_cpus(tmp_path / "rows.lisp")
+        verify(tiled(module, "rows"), find_target("cpu"))
+        for before, after, says in (
+            ("threads = 1 : i64, together", "threads = 2 : i64, together", "a block has at most 1 threads"),
+            ("tensor<16xf32, {", "tensor<24xf32, {", "24 columns of 50 are no vectors of 1 threads"),
+        ):
+            assert before in str(module)
+            text = module.operation.get_asm(print_generic_op_form=True).replace(before, after)
+            changed = ir.Module.parse(text)
+            with pytest.raises(Unsafe, match=says):
+                verify(tiled(changed, "rows"), find_target("cpu"))
+        product = WAYS["one slot"].module(plain(8, 8, 8), tmp_path)
+        with pytest.raises(Unsafe, match="cpu runs programs of rows alone"):
+            verify(kernel_of(product), find_target("cpu"))
+
+
 OWN = """
 (schedule wide-blocks [r]
   {:of rows :takes (and (= (tile.shares r) 0) (<= (tile.longest-row r) 64))}
@@ -131,6 +182,18 @@ def test_a_users_own_schedule_of_rows_comes_first(target: str, tmp_path: Path) -
     assert facts["tiles"] == "wide-blocks" and facts["block"][0] == 64
     (facts,) = compile_text(text, tmp_path, target=target).kernels.values()
     assert facts["tiles"] == "rows"
+
+
+def test_a_users_own_schedule_of_rows_is_a_cpus_where_its_teams_are_one_thread(tmp_path: Path) -> None:
+    text = SOFTMAX.format(n=40, m=40)
+    facts = {}
+    for threads in (1, 64):
+        schedule = OWN.replace("r 64 1 4 1", f"r {threads} 1 4 1")
+        artifact = compile_text(schedule + text, tmp_path)
+        (facts[threads],) = artifact.kernels.values()
+    assert facts[1]["tiles"] == "wide-blocks" and facts[1]["grid"][0] == 40
+    assert facts[64]["tiles"] == "rows" and facts[64]["grid"][0] == 10
+    assert "is one thread, and no team of 64" in facts[64]["offers"][0]["refused"]
 
 
 @pytest.mark.parametrize(

@@ -283,5 +283,9 @@ def test_schedules_are_for_pipelines_that_choose(tmp_path: Path) -> None:
     """A part of a pipeline need not choose among them."""
     request = WAYS["one slot"].request(plain(8, 8, 8), tmp_path)
     assert "linalg.contract" in emit(request, "kernels", Observer())
+    own = tmp_path / "own.lisp"
+    own.write_text(pipeline_path("cpu").read_text().replace('(pass choose-tiles {:use "rows"})', ""))
     with pytest.raises(UserError, match="pipeline cpu has no choose-tiles pass, which would"):
+        compile_request(replace(request, target="cpu", pipeline=own), Observer())
+    with pytest.raises(UserError, match="has no schedule of rows, which are all that CPUs run"):
         compile_request(replace(request, target="cpu"), Observer())

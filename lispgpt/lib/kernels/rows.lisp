@@ -1,5 +1,6 @@
 ; Rows: norms, softmax, sums and largest elements of rows, embeddings, and what elementwise ops make beside them.  A team
 ; of threads has a row of all results: each thread reads some vectors of it, and what a row is reduced to is the team's.
+; On CPUs a block is one thread, which has one row after another.
 
 (def most-threads 1024)         ; of a team,
 (def beside-threads 512)        ; and of one whose row is long where there are rows for several blocks of a core
@@ -7,6 +8,7 @@
 (def many-rows 4096)            ; where there are so many rows
 (def unrolled 8)                ; vectors of a row that a thread has in registers: with more of them there are loops
 (def early 2)                   ; vectors that it may have before the launches ahead are done
+(def in-turns 4)                ; rows of a block that is one thread
 (def beside 2)                  ; blocks that a core is to hold with their rows: one computes while another waits
 
 (defn up-to [n unit] (* unit (ceil-div n unit)))
@@ -14,12 +16,15 @@
 (defn gcd [a b] (if (= b 0) a (gcd b (mod a b))))
 (defn each [f items] (map f items))
 
+(def alone? (= (capability max-threads) 1))
 (defn long? [r] (> (tile.longest-row r) (* most-threads unrolled (quot (capability vector-bytes) 4))))
 (defn beside? [r] (and (long? r) (>= (tile.row-count r) (* 2 (capability cores)))))
 
 ; [threads teams bytes together]: threads of a team, and teams of a block; bytes of the elements by which vectors are as
 ; long as the widest load; and how many of a long row's a thread reads at once.
 (defn teams-of [r]
+  (if alone? [1 (gcd (tile.row-count r) in-turns) 4 1] (teams-of-threads r)))
+(defn teams-of-threads [r]
   (let [bytes (if (long? r) (tile.narrowest r) 4)
         longest (tile.longest-row r)
         vectors (ceil-div longest (tile.vector r longest bytes))
@@ -32,7 +37,7 @@
     [(if (> teams 1) few threads) teams bytes (if (beside? r) bytes 1)]))
 
 (defn store-row [r x at together]
-  (tile.over-row r x at (if (<= (tile.vectors r x) unrolled) 0 together)
+  (tile.over-row r x at (if (<= (tile.vectors r x) (if alone? 1 unrolled)) 0 together)
     (fn [which] (tile.store-numbers r (tile.numbers r x at which) x at which))))
 
 (schedule rows [r]
@@ -40,8 +45,8 @@
   (let [[threads teams bytes together] (teams-of r)
         at (tile.row-task r threads teams bytes together)
         results (tile.row-results r)
-        kept (if (beside? r) (tile.repeated r beside) nil)]
-    (each (fn [x] (if (<= (tile.vectors r x) early) (tile.ask-early r x at) nil)) results)
+        kept (if (and (not alone?) (beside? r)) (tile.repeated r beside) nil)]
+    (each (fn [x] (if (and (not alone?) (<= (tile.vectors r x) early)) (tile.ask-early r x at) nil)) results)
     (if (not (= kept nil)) (tile.keep r kept at) nil)
     (each (fn [x] (store-row r x at together)) results)))
 

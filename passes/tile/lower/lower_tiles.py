@@ -10,6 +10,8 @@ ops.  A kernel whose program reads what cannot be read so goes to the schedules 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, kernel_functions, nested_operations, operations
 from lispgpt.passes.base import Pass
@@ -17,34 +19,37 @@ from lispgpt.passes.kernels.kernel import constant_arguments, why_left
 from lispgpt.passes.kernels.offers import Offer, note_offers, offers_of
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.recognise.product_layout import ProductLayout
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.build_rows import RowsBuilder
-from lispgpt.passes.tile.lower.lowering import Lowering
-from lispgpt.passes.tile.lower.row_teams import RowLowering
+from lispgpt.passes.tile.lower.emitter import Emitter
+from lispgpt.passes.tile.lower.row_loops import RowLoops
 from lispgpt.passes.tile.verify import verify
+
+Constants = Callable[[ir.Operation], set[ir.Value]]
+"""Gives the arguments of a kernel that no launch writes."""
 
 PROGRAM = "tile"
 """A kernel's attribute: {grid, threads, residency} of its tile program."""
 
 
 class LowerTiles(Pass):
-    def run(self, module: ir.Module, target: Gpu) -> None:
+    def run(self, module: ir.Module, target: Gpu | Cpu) -> None:
         constants = constant_arguments(module)
         for kernel in kernel_functions(module):
             if PROGRAM in kernel.attributes:
                 verify(kernel, target)
-                _lower(kernel, constants(kernel), target)
+                _lower(kernel, constants, target)
 
 
-def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
+def _lower(kernel: ir.Operation, constants: Constants, target: Gpu | Cpu) -> None:
     facts = ir.DictAttr(kernel.attributes[PROGRAM])
     ops = operations(kernel.regions[0].blocks[0])
     lowering = _lowering(kernel, ops, constants, target)
     threads = ir.IntegerAttr(facts["threads"]).value
     left = why_left(kernel, integers(facts["grid"]), [threads], lowering.emit)
     if not left:
-        lowering.tiles.record(kernel)
-        if residency := ir.IntegerAttr(facts["residency"]).value:
+        lowering.record()
+        if (residency := ir.IntegerAttr(facts["residency"]).value) and isinstance(target, Gpu):
             target.set_residency(kernel, residency)
     else:
         withdraw(ops)
@@ -53,14 +58,19 @@ def _lower(kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
     del kernel.attributes[PROGRAM]
 
 
-def _lowering(kernel: ir.Operation, ops: list[ir.Operation], constants: set[ir.Value], target: Gpu) -> Lowering:
+def _lowering(kernel: ir.Operation, ops: list[ir.Operation], constants: Constants, target: Gpu | Cpu) -> Emitter:
+    if isinstance(target, Cpu):
+        return RowLoops(kernel, target)
+    from lispgpt.passes.tile.lower.lowering import Lowering  # of which CPUs take nothing
+    from lispgpt.passes.tile.lower.row_teams import RowLowering
+
     if ir.StringAttr(kernel.attributes["kernel"]).value == RowsBuilder.of:
-        return RowLowering(kernel, constants, target)
+        return RowLowering(kernel, constants(kernel), target)
     layout, product = ProductLayout.of_kernel(kernel), None
     if layout is not None:
         (contraction,) = [op for op in ops if op.name == "linalg.contract"]
         product = Product(contraction, layout)
-    return Lowering(kernel, product, constants, target)
+    return Lowering(kernel, product, constants(kernel), target)
 
 
 def _leave(kernel: ir.Operation, reason: str) -> None:

@@ -7,7 +7,7 @@ folder, by what the chip can do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,8 +16,7 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.places import written_by
-from lispgpt.ir.structure import constant_number, defining_op, integers, nested_operations, operations
+from lispgpt.ir.structure import defining_op, integers, nested_operations, operations
 from lispgpt.passes.kernels.block_rows import BlockRows
 from lispgpt.passes.kernels.epilogue import Epilogue, Whole
 from lispgpt.passes.kernels.matrices import lanes_of
@@ -32,6 +31,7 @@ from lispgpt.passes.recognise.attention_gradients import attention_gradients_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK, operand_of
+from lispgpt.passes.tile.lower.emitter import ARITHMETIC, Emitter, is_index
 from lispgpt.passes.tile.lower.memory import REDUCED, BlockTiles, Slot
 from lispgpt.passes.tile.lower.operand_runs import OperandRuns, PackedRuns, membership
 from lispgpt.passes.tile.lower.register_rows import (
@@ -62,25 +62,6 @@ from lispgpt.passes.tile.types import (
     register_tile,
     shared_tile,
 )
-
-
-def _quotient(a: Index, n: Index) -> Index:
-    return b.div(a, n) if isinstance(n, int) else b.emit("arith.divui", [b.as_value(a), n], [n.type])
-
-
-ARITHMETIC: dict[str, Callable[..., Index]] = {
-    "arith.addi": b.add,
-    "arith.subi": b.sub,
-    "arith.muli": b.mul,
-    "arith.divui": b.div,
-    "arith.remui": b.mod,
-    "arith.minui": b.at_most,
-    "arith.divsi": _quotient,
-    "arith.minsi": b.at_most,
-    "arith.maxsi": lambda a, n: b.select(b.less(a, n), b.as_value(n), b.as_value(a)),
-    "arith.ceildivsi": lambda a, n: b.div(b.add(a, n - 1), n),
-}
-
 
 COPIER_REGISTERS, MOST_REGISTERS, CORE_REGISTERS = 40, 240, 65536
 """Of a thread that starts bulk copies, of any thread, and of all threads of a core."""
@@ -120,14 +101,15 @@ class Patches:
     raw: bool = False
 
 
-class Lowering:
+class Lowering(Emitter):
     """Emits a kernel's tile program, whose ops are those of its function, at the insertion point.
 
     product: what the kernel computes; None: it is an attention.  constants: its arguments that no launch writes.
     """
 
     def __init__(self, kernel: ir.Operation, product: Product | None, constants: set[ir.Value], target: Gpu) -> None:
-        self.kernel, self.product, self.constants, self.target = kernel, product, constants, target
+        super().__init__(kernel, target)
+        self.product, self.constants = product, constants
         self.ops = operations(kernel.regions[0].blocks[0])
         self.results = outputs_of(kernel)
         attention = attention_of(kernel)
@@ -139,7 +121,6 @@ class Lowering:
         launch = ir.DictAttr(kernel.attributes["tile"])
         self.threads = ir.IntegerAttr(launch["threads"]).value
         self.residency = max(1, ir.IntegerAttr(launch["residency"]).value)
-        self.values: dict[ir.Value, Any] = {}
         self.tiles = BlockTiles(target, self.ops)
         self.waited = False
         roles = [op for op in self.tiles.every if op.name == "tile.role"]
@@ -167,42 +148,14 @@ class Lowering:
             if (
                 op.name.startswith(("tile.", "gpu.", "arith.cmpi"))
                 or op.name in ARITHMETIC
-                or _is_index(op)
+                or is_index(op)
                 or _has_registers(op)
             ):
                 self._op(op)
         self._know_everything()
 
-    def _block(self, block: ir.Block) -> list[Any]:
-        """The ops of a block; what its last one hands on."""
-        with self.reader.scope():
-            *ops, last = operations(block)
-            for op in ops:
-                self._op(op)
-            return [self.values[v] for v in last.operands]
-
-    def _op(self, op: ir.Operation) -> None:
-        with written_by(op, self.kernel):
-            found = self._made(op)
-        for result, value in zip(op.results, found if isinstance(found, list) else [found], strict=False):
-            self.values[result] = value
-
-    def _made(self, op: ir.Operation) -> Any:
-        """What an op's results, one or a list of them, become."""
-        if op.name in ARITHMETIC:
-            return ARITHMETIC[op.name](*self._of(op))
-        if _is_index(op):
-            return constant_number(op.results[0])
-        if op.name == "arith.constant":
-            return self._filled(op)
-        if op.name == "arith.cmpi":
-            return self._cmpi(op)
-        if op.name.startswith(("arith.", "math.")):
-            return mapped(op, self._of(op))
-        return getattr(self, "_" + op.name.partition(".")[2].replace(".", "_"))(op)
-
-    def _of(self, op: ir.Operation, first: int = 0) -> list[Any]:
-        return [self.values.get(v, v) for v in list(op.operands)[first:]]
+    def record(self) -> None:
+        self.tiles.record(self.kernel)
 
     def _member_thread(self) -> Index:
         """The thread's number among those that multiply; those that copy stand for some of these until roles part."""
@@ -478,6 +431,9 @@ class Lowering:
     def _seat(self, value: ir.Value) -> Seat:
         return Seat.of(register_tile(value).by_subgroups, self.target, self.member)
 
+    def _mapped(self, op: ir.Operation) -> Any:
+        return mapped(op, self._of(op))
+
     def _filled(self, op: ir.Operation) -> RowNumbers:
         number = ir.FloatAttr(ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()).value
         tile = self._registers_of(op.results[0])
@@ -576,10 +532,6 @@ def _has_registers(op: ir.Operation) -> bool:
 def _is_carried(op: ir.Operation | None) -> bool:
     """Whether sums are of something."""
     return op is None or op.name != "tile.zeros"
-
-
-def _is_index(op: ir.Operation) -> bool:
-    return op.name == "arith.constant" and isinstance(op.results[0].type, ir.IndexType)
 
 
 def _registers(value: Any) -> list[ir.Value]:
