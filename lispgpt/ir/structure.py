@@ -170,10 +170,11 @@ def is_elementwise(op: ir.Operation) -> bool:
     """Whether an op is a linalg.generic with one result whose loops are all parallel and write it in order."""
     if op.name != "linalg.generic" or len(op.results) != 1:
         return False
-    if any("parallel" not in str(t) for t in op.attributes["iterator_types"]):
+    kinds, maps = op.attributes["iterator_types"], op.attributes["indexing_maps"]
+    if str(kinds).count("<parallel>") != len(kinds):
         return False
-    last = indexing_maps(op)[-1]
-    return dim_positions(last) == list(range(last.n_dims))
+    last = ir.AffineMapAttr(maps[len(maps) - 1]).value
+    return bool(last == ir.AffineMap.get_identity(last.n_dims))
 
 
 def captured_values(op: ir.Operation) -> list[ir.Value]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from math import gcd
 from typing import Any, Protocol
 
 from lispgpt.ir import build as b
@@ -43,7 +44,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Alone:
-    """One call of a CPU's kernel, which has its rows to itself: whole vectors, and single elements at their ends."""
+    """One call of a CPU's kernel, which has its rows to itself: whole vectors, and single elements at their ends.
+
+    together: vectors that a turn of a loop takes, as far as turns are whole: each is combined with others than the one
+    beside it, so that none waits for it."""
+
+    together: int = 1
 
     def shares(self, row: Sequence[Index]) -> bool:
         """Whether the rows at these indices are one row for all that reduce."""
@@ -55,12 +61,15 @@ class Alone:
         total: ir.Value | None = None
         for first, last, width in vector_ranges(extent, rows.target.vector_bytes // 4):
 
-            def step(i: ir.Value, so_far: ir.Value, width: int = width) -> list[ir.Value]:
+            def step(i: ir.Value, *so_far: ir.Value, width: int = width) -> list[ir.Value]:
                 with rows.scope():
-                    return [b.emit(combiner, [so_far, row.read(i, width)], [so_far.type])]
+                    found = [row.read(b.add(i, n * width), width) for n in range(len(so_far))]
+                    return [b.emit(combiner, list(pair), [pair[0].type]) for pair in zip(so_far, found, strict=True)]
 
             idle = b.constant(neutral(combiner, start.type), b.with_width(start.type, width))
-            part = b.reduce_vector(COMBINERS[combiner], b.loop(first, last, width, [idle], step)[0])
+            count = gcd(self.together, (last - first) // width) if width > 1 else 1
+            parts = b.loop(first, last, count * width, [idle] * count, step)
+            part = b.reduce_vector(COMBINERS[combiner], tree(combiner, parts))
             total = part if total is None else b.emit(combiner, [total, part], [part.type])
         return start if total is None else total
 

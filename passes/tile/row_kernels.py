@@ -11,7 +11,15 @@ from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
+from lispgpt.ir.structure import (
+    defining_op,
+    dim_positions,
+    indexing_maps,
+    is_elementwise,
+    nested_operations,
+    operations,
+    shape_of,
+)
 from lispgpt.passes.kernels.block_memory import ALIGNMENT
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.model.column_sums import ColumnSum, column_sum
@@ -20,6 +28,9 @@ from lispgpt.passes.targets import Cpu, Gpu
 
 OTHER_BYTES = 1024
 """Of a block's shared memory, for reductions."""
+
+CHEAP = ("math.absf", "math.fma", "math.rsqrt", "math.sqrt")
+"""Functions that are an instruction or few."""
 
 ENDS = ("bufferization.to_tensor", "bufferization.materialize_in_destination")
 
@@ -104,6 +115,12 @@ class RowsKernel:
         """Whether a team of threads reduces its rows."""
         summed = [one.result for one in self.sums]
         return any(op.name in ("linalg.reduce", "linalg.softmax") and op.results[0] not in summed for op in self.ops)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether functions that take many operations are in what its rows are made of."""
+        inner = {one.name for op in self.ops for one in (op, *nested_operations(op))}
+        return any(name.startswith("math.") and name not in CHEAP for name in inner) or "linalg.softmax" in inner
 
     @property
     def constants(self) -> list[ir.Value]:

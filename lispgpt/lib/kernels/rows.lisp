@@ -8,7 +8,8 @@
 (def many-rows 4096)            ; where there are so many rows
 (def unrolled 8)                ; vectors of a row that a thread has in registers: with more of them there are loops
 (def early 2)                   ; vectors that it may have before the launches ahead are done
-(def in-turns 4)                ; rows of a block that is one thread
+(def in-turns 4)                ; rows of a block that is one thread,
+(def chains 4)                  ; and vectors of sums that it has beside each other
 (def beside 2)                  ; blocks that a core is to hold with their rows: one computes while another waits
 
 (defn up-to [n unit] (* unit (ceil-div n unit)))
@@ -23,7 +24,7 @@
 ; [threads teams bytes together]: threads of a team, and teams of a block; bytes of the elements by which vectors are as
 ; long as the widest load; and how many of a long row's a thread reads at once.
 (defn teams-of [r]
-  (if alone? [1 (gcd (tile.row-count r) in-turns) 4 1] (teams-of-threads r)))
+  (if alone? [1 (gcd (tile.row-count r) in-turns) 4 chains] (teams-of-threads r)))
 (defn teams-of-threads [r]
   (let [bytes (if (long? r) (tile.narrowest r) 4)
         longest (tile.longest-row r)
@@ -48,7 +49,7 @@
         kept (if (and (not alone?) (beside? r)) (tile.repeated r beside) nil)]
     (each (fn [x] (if (and (not alone?) (<= (tile.vectors r x) early)) (tile.ask-early r x at) nil)) results)
     (if (not (= kept nil)) (tile.keep r kept at) nil)
-    (each (fn [x] (store-row r x at together)) results)))
+    (each (fn [x] (store-row r x at (if alone? 1 together))) results)))
 
 ; Rows whose columns are summed, too: a block takes those of one share one after another, some read together, so that
 ; memory has as much to do as where each block has a row of its own; a thread has one vector of every row.

@@ -44,7 +44,7 @@ class RowLoops(Emitter):
         self.turns, self.ends = 1, dict[ir.Value, int]()
 
     def emit(self) -> None:
-        self.reader = Reader(self.target, Alone())
+        self.reader = Reader(self.target)
         *program, _ = program_ops(self.kernel.regions[0].blocks[0])
         self._from(program)
         if missing := [tensor for tensor in self.results if tensor not in self.stored]:
@@ -54,7 +54,8 @@ class RowLoops(Emitter):
         """All that is behind the op that says who has which row is done for each of the block's rows."""
         for place, op in enumerate(program):
             if op.name == "tile.team":
-                teams = ir.IntegerAttr(op.attributes["teams"]).value
+                teams, together = (ir.IntegerAttr(op.attributes[name]).value for name in ("teams", "together"))
+                self.reader.team = Alone(1 if self.facts.is_costly else together)
                 b.each(0, teams, 1, partial(self._row_of_team, op, program[place + 1 :]))
                 return
             self._op(op)
