@@ -104,6 +104,8 @@ def _reduce(evaluator: Evaluator, form: Form, function: Any, start: Any, tensor:
         evaluator.site.fail(f"`reduce` needs a dimension to go over, and {tensor.type} has none", form)
     kind = tensor.type.element_type
     dtype = evaluator.builder.f32 if isinstance(kind, ir.FloatType) and kind.width < 32 else kind
+    if not isinstance(start, (int, float)):
+        evaluator.site.fail(f"`reduce` starts from a number, as in (reduce + 0 x), and got {describe(start)}", form)
     rank = len(tensor.type.shape)
     if isinstance(dtype, ir.IntegerType) and start in (-math.inf, math.inf):
         most = (1 << (dtype.width - 1)) - 1
