@@ -14,7 +14,8 @@ from lispgpt.ir.structure import VIEWS
 class KernelGroup:
     """kind: as in a kernel's attribute `kernel`.  ops: in program order.  needs: every group, however far, whose
     results this one reads, as the bits of their indices.  is_read: whether some group has needed it.  copied: those of
-    its ops that every reader of their results has too."""
+    its ops that every reader of their results has too.  lent: those that it has itself, and readers elsewhere copies
+    of, who need what they are made of."""
 
     kind: str
     index: int
@@ -22,6 +23,7 @@ class KernelGroup:
     needs: int = 0
     is_read: bool = False
     copied: set = field(default_factory=set)
+    lent: set = field(default_factory=set)
 
     @property
     def bit(self) -> int:
@@ -81,10 +83,10 @@ def into_readers(
 def outputs_of(group: KernelGroup) -> list[ir.Value]:
     """The group's values that something outside it reads, through slices too; all that a call gives, which is written
     whether or not it is read."""
-    members = set(group.ops)
+    members = set(group.ops) - group.lent
     outputs = []
     for op in group.ops:
-        for result in op.results if op not in group.copied else ():
+        for result in op.results if op not in group.copied | group.lent else ():
             if op.name == "func.call" or any(user not in members for user in users(result, op)):
                 outputs.append(result)
     return outputs

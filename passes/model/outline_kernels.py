@@ -49,6 +49,7 @@ from lispgpt.passes.model.long_chains import cut_views
 from lispgpt.passes.model.loop_numbers import put_numbers_in_tensors
 from lispgpt.passes.model.own_memory import compute_views, is_entry_view
 from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
+from lispgpt.passes.model.quick_ops import absorb_quick
 from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.recognise.placements import placements_among
 from lispgpt.passes.states import NOT_OUTLINED, UNPLACED
@@ -66,7 +67,8 @@ class OutlineKernels(Pass):
     most this many rows (0: never), which a GPU's block has room for in shared memory.  column_sums: have rows kernels
     make sums of columns in at least so many shares for each of a GPU's cores (0: never).  cached_rows: have products of
     so many rows, which the target multiplies by warpgroups, write rows to caches that are their columns (0: never).
-    gathers: have products of a CPU read what only moves elements, as patches of images do, from where they are.
+    gathers: have products of a CPU read what only moves elements, as patches of images do, from where they are, and
+    kernels what is quickly made of one tensor, or for sums of columns alone, from what it is made of.
     apart: make each op that computes a kernel of its own, and recompute none."""
 
     starts_from = (UNPLACED, NOT_OUTLINED)
@@ -94,6 +96,7 @@ class OutlineKernels(Pass):
                 groups = absorb_prologues(groups, self.prologue_rows, _room(target))
             if self.gathers and isinstance(target, Cpu) and not self.apart:
                 groups = absorb_gathers(groups, target.vector_bytes // FLOAT_BYTES)
+                groups = absorb_quick(groups, placements)
             _rebuild(entry, groups, kernels, placements)
 
 
