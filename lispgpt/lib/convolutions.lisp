@@ -59,12 +59,16 @@
                        0.0
                        (range (* kh kw))))]
     (reshape summed [n h w c])))
-; the two, each of which is the other's gradient
+; the two, each of which is the other's gradient; a window of one place at every place sees x itself
 (defn patches [x size geometry groups outside]
-  (let [sizes (shape x)
+  (let [[n h w c] (shape x)
         all (fn [x] (seen-by-windows x size geometry groups outside))]
-    (defgradient all [g y x] [(unpatched g sizes size geometry groups)])
-    (all x)))
+    (defgradient all [g y x] [(unpatched g [n h w c] size geometry groups)])
+    (if (and (= (fold max 1 (concat size (first geometry))) 1) (no-padding (nth geometry 1)))
+      (reshape x [n h w groups 1 1 (quot c groups)])
+      (all x))))
+(defn no-padding [padding]
+  (let [all (fold concat [] padding)] (and (= (fold max 0 all) 0) (= (fold min 0 all) 0))))
 (defn unpatched [seen sizes size geometry groups]
   (let [all (fn [seen] (seen-of-each seen sizes size geometry groups))]
     (defgradient all [g y seen] [(patches g size geometry groups 0.0)])
@@ -99,6 +103,11 @@
 
 ; x and w [out channels/groups rows columns] of two dimensions, channels last -> [images rows columns out]
 (defn convolved-rows [x w geometry groups]
+  (if (and (= groups (dim w 0)) (= groups (last-of (shape x))) (> groups 1) (= (capability lane-registers) 0))
+    (convolved-channels x w geometry)
+    (convolved-groups x w geometry groups)))
+
+(defn convolved-groups [x w geometry groups]
   (let [[o each kh kw] (shape w)
         [strides _ _] geometry
         of-one (fn [x w seen] (multiplied-taps seen w groups))]
@@ -112,6 +121,46 @@
       (if (= (max (first strides) (nth strides 1)) 1)
         (of-one x w seen)
         (multiplied-taps seen w groups)))))
+
+; Where each channel is a group of its own, there is nothing to multiply matrices of: the sum over taps of what lies there,
+; times a number for each channel.  x and w [c 1 rows columns], of CPUs, whose vectors are neighbouring channels
+(defn convolved-channels [x w geometry]
+  (let [[c _ kh kw] (shape w)
+        [strides padding dilation] geometry
+        sizes (shape x)
+        of-one (fn [x w] (summed-taps (surrounded x padding) w geometry))]
+    (defgradient of-one [g y x w]
+      [(if (= (fold max 1 strides) 1)
+         (summed-taps (surrounded g (nth (turned-geometry [kh kw] geometry) 1)) (turned w c) geometry)
+         (reshape
+           (seen-of-each (tensor [b (dim g 0) p (dim g 1) q (dim g 2) k c i kh j kw one 1] (* (at g b p q k) (at w k 0 i j)))
+                         sizes [kh kw] geometry c)
+           sizes))
+       (sums-of-taps g (surrounded x padding) [kh kw] geometry)])
+    (of-one x w)))
+
+; x [n h w c] with what pads it -> [n oh ow c]
+(defn summed-taps [x w [[sh sw] _ [dh dw]]]
+  (let [[n h width c] (shape x)
+        [_ _ kh kw] (shape w)
+        w (transpose (reshape w [c (* kh kw)]) [1 0])]
+    (tensor [b n p (places h kh sh [0 0] dh) q (places width kw sw [0 0] dw) k c]
+      (fold (fn [sum tap]
+              (+ sum (* (at w tap k) (at x b (+ (* p sh) (* dh (quot tap kw))) (+ (* q sw) (* dw (mod tap kw))) k))))
+            0.0
+            (range (* kh kw))))))
+
+; the gradient by w of that
+(defn sums-of-taps [g x [kh kw] [[sh sw] _ [dh dw]]]
+  (let [[n oh ow c] (shape g)
+        of-tap (fn [tap]
+                 (sum-along
+                   (reshape
+                     (tensor [b n p oh q ow k c]
+                       (* (at g b p q k) (at x b (+ (* p sh) (* dh (quot tap kw))) (+ (* q sw) (* dw (mod tap kw))) k)))
+                     [(* n oh ow) c])
+                   0))]
+    (reshape (transpose (stack (map of-tap (range (* kh kw))) 0) [1 0]) [c 1 kh kw])))
 
 ; seen as `patches` gives it, times w [out channels/groups rows columns]
 (defn multiplied-taps [seen w groups]
@@ -146,14 +195,20 @@
                  (reshape seen [rows groups taps]) [r g k]))]
     (transpose (reshape made [o kh kw each]) [0 3 1 2])))
 
-; gradient-of-taps of windows at every place, of CPUs, which read what a tap sees where it lies: a product for each tap
-(defn gradient-of-windows [g x [o each kh kw] [_ [[top bottom] [left right]] [dh dw]]]
-  (let [[n oh ow _] (shape g)
-        padded (fn [x axis before after] (if (= (+ before after) 0) x (pad x axis before after 0.0)))
-        x (padded (padded x 1 top bottom) 2 left right)
-        seen (fn [tap] (slice x [0 (* dh (quot tap kw)) (* dw (mod tap kw)) 0] [n oh ow each]))
-        made (map (fn [tap] (contract [o c] g [b p q o] (seen tap) [b p q c])) (range (* kh kw)))]
-    (transpose (reshape (stack made 0) [kh kw o each]) [2 3 0 1])))
+; gradient-of-taps of windows at every place, of CPUs: what pads x is put around it first, so that to read what windows see
+; asks nothing of places
+(defn gradient-of-windows [g x [o each kh kw] [strides padding dilation]]
+  (let [seen (seen-by-windows (surrounded x padding) [kh kw] [strides [[0 0] [0 0]] dilation] 1 0.0)]
+    (gradient-of-taps g seen [o each kh kw] 1)))
+
+; x [n h w c] with zeros around its images
+(defn surrounded [x [[top bottom] [left right]]]
+  (let [[n h w c] (shape x)]
+    (if (no-padding [[top bottom] [left right]])
+      x
+      (tensor [b n i (+ top h bottom) j (+ left w right) k c]
+        (let [[y z] [(- i top) (- j left)]]
+          (select (and (inside y h) (inside z w)) (at x b (held y h) (held z w) k) 0.0))))))
 
 ; (convolution x w {:strides 2 :padding 1}): w is [out channels/groups rows columns]
 (defn convolution [x w & options]

@@ -7,6 +7,7 @@ reductions becomes one expression in registers.  What is read twice at one index
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -131,8 +132,8 @@ class Reader:
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
         apart = op.name == "tensor.collapse_shape" and self._crosses_rows(op, width)
-        short = shape_of(op.operands[0])[-1] if apart else 0
-        if apart and self.in_step and 1 < short < width and width % short == 0:
+        short = self._neighbours_of_collapsed(op, width) if apart and self.in_step else 1
+        if 1 < short < width:
             starts = [b.add(index[-1], start) for start in range(0, width, short)]
             return b.joined([self.read(tensor, [*index[:-1], start], short) for start in starts])
         if apart or (op.name == "tensor.extract_slice" and not is_in_step(op, width, self.target.aligned_rows)):
@@ -170,6 +171,14 @@ class Reader:
         whole = shape_of(source)[-1:] == shape_of(op.results[0])[-1:]
         apart = defining_op(source) is None or defining_op(source).name != "bufferization.to_tensor"
         return bool(shape_of(source)[-1] % width) or (not self.target.aligned_rows and apart and not whole)
+
+    def _neighbours_of_collapsed(self, op: ir.Operation, width: int) -> int:
+        """How many neighbours, a divisor of a width, lie in one row of a collapsed tensor's source from every multiple
+        of it on; 1 where none are read together."""
+        row = shape_of(op.operands[0])[-1]
+        if width % row == 0 or self.target.aligned_rows:
+            return row if width % row == 0 else 1
+        return math.gcd(row, width)
 
     def _element(self, tensor: ir.Value, op: ir.Operation, index: list[Index]) -> ir.Value:
         """One element of what is read one by one."""

@@ -20,8 +20,9 @@ FEWEST_ROWS = 64
 
 
 def absorb_gathers(groups: list[KernelGroup], lanes: int) -> list[KernelGroup]:
-    """Copy gathers into the products that sum along their rows: these put rows side by side, and do so from where the
-    elements are.  Where nothing else reads a gather, the memory of its result is neither written nor read.
+    """Copy gathers into the products that sum along their rows, or over them: these put rows, or what they have at a
+    place, side by side, and do so from where the elements are.  Where nothing else reads a gather, the memory of its
+    result is neither written nor read.
 
     lanes: neighbours that a target reads at once.
     """
@@ -33,7 +34,7 @@ def absorb_gathers(groups: list[KernelGroup], lanes: int) -> list[KernelGroup]:
             kept.append(group)
             continue
         readers = users(op.results[0], op)
-        takers = {owner[reader] for reader in readers if _sums_its_rows(reader, op, lanes)}
+        takers = {owner[reader] for reader in readers if _packs(reader, op, lanes)}
         for taker in takers:
             taker.ops[:0] = group.ops
             taker.needs |= group.needs
@@ -47,8 +48,9 @@ def absorb_gathers(groups: list[KernelGroup], lanes: int) -> list[KernelGroup]:
 
 
 def _is_gather(op: ir.Operation, lanes: int) -> bool:
-    """Whether an op's result is elements of one smaller tensor, in rows of whole vectors, or constants."""
-    if not is_elementwise(op) or not shape_of(op.results[0]) or shape_of(op.results[0])[-1] % lanes:
+    """Whether an op's result is elements of one smaller tensor, in rows of vectors or of halves of them, or
+    constants."""
+    if not is_elementwise(op) or not shape_of(op.results[0]) or shape_of(op.results[0])[-1] % (lanes // 2):
         return False
     body = operations(op.regions[0].blocks[0])
     sources = {v for v in captured_values(op) if isinstance(v.type, ir.RankedTensorType)}
@@ -65,14 +67,15 @@ def _is_of_places(op: ir.Operation) -> bool:
     return isinstance(op.results[0].type, (ir.IndexType, ir.IntegerType))
 
 
-def _sums_its_rows(reader: ir.Operation, gather: ir.Operation, lanes: int) -> bool:
-    """Whether a product reads a gather once for each of many rows, and sums along what lies side by side in it."""
+def _packs(reader: ir.Operation, gather: ir.Operation, lanes: int) -> bool:
+    """Whether a product reads a gather once for each of many rows, or for each of many sums' parts, and takes along
+    what lies side by side in it."""
     if reader.name != "linalg.contract":
         return False
     layout = ProductLayout.of_contraction(reader)
     sides = [(layout.left, layout.rows, layout.columns), (layout.right, layout.columns, layout.rows)]
     for number, (loops, own, others) in zip(layout.operands, sides, strict=True):
-        if viewed(reader.operands[number], RESHAPES) == gather.results[0]:
-            many = layout.extent(own) >= FEWEST_ROWS and layout.extent(others) >= 2 * lanes
-            return many and layout.neighbours(loops, layout.sums) % lanes == 0
+        if viewed(reader.operands[number], RESHAPES) == gather.results[0] and layout.extent(others) >= 2 * lanes:
+            along, many = (layout.sums, own) if layout.neighbours(loops, layout.sums) > 1 else (own, layout.sums)
+            return layout.extent(many) >= FEWEST_ROWS and layout.neighbours(loops, along) % (lanes // 2) == 0
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,14 @@ import seeded
 from compiled_models import compile_text
 
 from lispgpt.execution.model import Model
+from lispgpt.runtime.plan.artifact import Artifact
+
+Arrays = dict[str, np.ndarray]
 
 CONVOLUTIONS = """
 (require nn arrays convolutions gradients)
-(entry e [(x [4 9 8 {inputs}] f32) (w [{outputs} {inputs} 3 3] f32) (d [{sizes} {outputs}] f32)]
-  (let [y (convolution x w {{:padding 1 :strides {stride}}})
+(entry e [{given}]
+  (let [y (convolution x w {{:padding 1 {options}}})
         [g h] (gradients (sum (reshape (* y d) [{count}])) [x w])]
     {{:y y :g g :h h}}))
 """
@@ -26,30 +30,85 @@ def windows(x: np.ndarray, stride: int) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::stride, ::stride]
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "stride"), [(32, 48, 1), (48, 32, 2)])
-def test_convolutions_of_whole_vectors(inputs: int, outputs: int, stride: int, tmp_path: Path) -> None:
-    """Whose patches no kernel writes but for the weights' gradient."""
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "stride", "target"),
+    [(32, 48, 1, "cpu"), (48, 32, 2, "cpu:x86-64-v3"), (40, 56, 1, "cpu:x86-64-v3"), (40, 56, 1, "cpu")],
+)
+def test_convolutions_of_vectors(inputs: int, outputs: int, stride: int, target: str, tmp_path: Path) -> None:
+    """Whose patches no kernel writes, but for what is spread of them where windows do not stand at every place."""
     sizes = (4, -(-9 // stride), -(-8 // stride))
-    text = {"sizes": " ".join(map(str, sizes)), "count": np.prod(sizes) * outputs}
-    artifact = compile_text(CONVOLUTIONS.format(inputs=inputs, outputs=outputs, stride=stride, **text), tmp_path)
-    rng = seeded.rng()
     given = {"x": (4, 9, 8, inputs), "w": (outputs, inputs, 3, 3), "d": (*sizes, outputs)}
-    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in given.items()}
-    with Model(artifact, None) as model:
-        found = model.run("e", **arrays)
+    artifact = convolution_and_gradients(given, f":strides {stride}", target, tmp_path)
+    arrays, found = ran(artifact, given)
     x, w, d = (arrays[name].astype(np.float64) for name in "xwd")
     right = {"y": np.einsum("npqcij,ocij->npqo", windows(x, stride), w)}
     right["h"] = np.einsum("npqcij,npqo->ocij", windows(x, stride), d)
-    spread = np.zeros((4, 11, 10, inputs))
+    right["g"] = spread(x.shape, stride, lambda i, j: d @ w[:, :, i, j])
+    check(found, right)
+    written = [name for name in artifact.kernels if "x1x3x3x" in name]
+    assert len(written) < stride, written
+
+
+@pytest.mark.parametrize(("stride", "target"), [(1, "cpu"), (2, "cpu:x86-64-v3")])
+def test_convolutions_of_each_channel(stride: int, target: str, tmp_path: Path) -> None:
+    """Which are no products of matrices."""
+    given = {"x": (2, 9, 8, 40), "w": (40, 1, 3, 3), "d": (2, -(-9 // stride), -(-8 // stride), 40)}
+    artifact = convolution_and_gradients(given, f":strides {stride} :groups 40", target, tmp_path)
+    arrays, found = ran(artifact, given)
+    x, w, d = (arrays[name].astype(np.float64) for name in "xwd")
+    right = {"y": np.einsum("npqcij,cij->npqc", windows(x, stride), w[:, 0])}
+    right["h"] = np.einsum("npqcij,npqc->cij", windows(x, stride), d)[:, None]
+    right["g"] = spread(x.shape, stride, lambda i, j: d * w[:, 0, i, j])
+    check(found, right)
+    assert not [name for name in artifact.kernels if name.startswith("contraction")]
+
+
+def convolution_and_gradients(given: dict[str, tuple[int, ...]], options: str, target: str, folder: Path) -> Artifact:
+    inputs = " ".join(f"({name} [{' '.join(map(str, shape))}] f32)" for name, shape in given.items())
+    text = CONVOLUTIONS.format(given=inputs, options=options, count=np.prod(given["d"]))
+    return compile_text(text, folder, target=target)
+
+
+def ran(artifact: Artifact, given: dict[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
+    rng = seeded.rng()
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in given.items()}
+    with Model(artifact, None) as model:
+        return arrays, model.run("e", **arrays)
+
+
+def spread(shape: tuple[int, ...], stride: int, of_tap: Callable[[int, int], np.ndarray]) -> np.ndarray:
+    """What of_tap gives for each place of windows, put where the tap lies."""
+    made = np.zeros((shape[0], shape[1] + 2, shape[2] + 2, shape[3]))
     for i in range(3):
         for j in range(3):
-            rows, columns = (slice(k, k + stride * n, stride) for k, n in ((i, sizes[1]), (j, sizes[2])))
-            spread[:, rows, columns] += d @ w[:, :, i, j]
-    right["g"] = spread[:, 1:-1, 1:-1]
+            part = of_tap(i, j)
+            rows, columns = (slice(k, k + stride * n, stride) for k, n in ((i, part.shape[1]), (j, part.shape[2])))
+            made[:, rows, columns] += part
+    return made[:, 1:-1, 1:-1]
+
+
+def check(found: Arrays, right: Arrays) -> None:
     for name, exact in right.items():
         np.testing.assert_allclose(found[name], exact, rtol=1e-4, atol=1e-3 * np.abs(exact).max(), err_msg=name)
-    written = [name for name in artifact.kernels if "x1x3x3x" in name]
-    assert len(written) <= 1, written
+
+
+def test_sums_of_columns_make_what_they_sum(tmp_path: Path) -> None:
+    """And what two kernels make anew of one tensor is in no memory, though one of them makes more of it."""
+    entries = """(require nn arrays)
+(entry spreads [(x [512 48] f32) (y [512 48] f32)] {:v (variance x 0) :p (sum-along (* x y) 0)})
+(entry same [(x [512 48] f32) (y [512 48] f32)]
+  (let [m (select (= x y) 1.0 0.0)] {:rows (sum m) :columns (sum-along m 0)}))
+"""
+    artifact = compile_text(entries, tmp_path)
+    rng = seeded.rng()
+    x, y = (rng.integers(-3, 4, (512, 48)).astype(np.float32) for _ in range(2))
+    with Model(artifact, None) as model:
+        spreads, same = model.run("spreads", x=x, y=y), model.run("same", x=x, y=y)
+    np.testing.assert_allclose(spreads["v"], x.astype(np.float64).var(0), rtol=1e-5)
+    np.testing.assert_array_equal(spreads["p"], (x * y).sum(0))
+    np.testing.assert_array_equal(same["rows"], (x == y).sum(1))
+    np.testing.assert_array_equal(same["columns"], (x == y).sum(0))
+    assert not [name for name in artifact.kernels if name.startswith("rows_512x48")]
 
 
 def test_reductions_over_any_dimension(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_few_rows_stay_vectors(tmp_path: Path) -> None:
 
 
 def test_refused_permission_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), {"n": 32, "o": 32, "i": 32}, ("f32", "bf16"), True)
+    product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), {"n": 96, "o": 96, "i": 32}, ("f32", "bf16"), True)
     artifact, _ = compile_request(Request(product.write(tmp_path), "cpu:sapphirerapids"), Observer())
     assert [facts.get("permission") for facts in artifact.kernels.values()] == ["amx"]
     monkeypatch.setattr("lispgpt.runtime.devices.cpu.may_use_tiles", lambda ask: False)

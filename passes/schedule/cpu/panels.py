@@ -121,7 +121,8 @@ class Panel:
 
         def numbers(k: Index) -> list[ir.Value]:
             read = partial(self.operand.read_across, self.reader, batch, k=k)
-            return self._split(padded(lambda i, n: read(outer=b.add(at, i), width=n), size, LINES))
+            with self.reader.stepping():
+                return self._split(padded(lambda i, n: read(outer=b.add(at, i), width=n), size, LINES))
 
         first = numbers(k)
         second = [b.constant(0.0, v.type) for v in first] if half else numbers(b.add(k, 1))

@@ -189,10 +189,11 @@ class OuterTiles:
 
     def fill(self, block: Block, sums: ir.Value) -> None:
         """Write sums[row, column] of a block; past its last column, up to a whole vector, sums are anything."""
+        width = self.sizes.columns * self.sizes.lanes
         if self.packs:
-            steps(block.columns, self.sizes.columns * self.sizes.lanes, lambda c, n: self._packed(block, sums, c, n))
-            return
-        steps(block.columns, self.sizes.columns * self.sizes.lanes, lambda c, n: self._direct(block, sums, c, n))
+            self._packed(block, sums, width)
+        else:
+            steps(block.columns, width, lambda column, size: self._direct(block, sums, column, size))
 
     def _direct(self, block: Block, sums: ir.Value, column: Index, size: int) -> None:
         """Straight from the operands, over all k."""
@@ -208,31 +209,43 @@ class OuterTiles:
 
         steps(block.rows, self.sizes.rows, rows)
 
-    def _packed(self, block: Block, sums: ir.Value, column: Index, size: int) -> None:
-        """From a panel of the right operand's columns, for some k after the other."""
+    def _packed(self, block: Block, sums: ir.Value, width: int) -> None:
+        """From panels of `width` of the right operand's columns each, for some k after the other, which all columns
+        read while they are near."""
         lanes = self.sizes.lanes
-        count = -(-size // lanes)
-        panel = scratch([self.depth, count * lanes])
-        vectors = [(i * lanes, lanes) for i in range(count)]
+        panel = scratch([self.depth, width])
         zero = b.constant(0.0, b.with_width(b.f32(), lanes))
-        steps(block.rows, 1, lambda row, _: self._store([zero] * count, sums, self._moved(vectors, column), row, 1))
+        count = -(-block.columns // lanes)
+
+        def clear(row: Index, _: int) -> None:
+            steps(count, 1, lambda n, _: b.store(zero, sums, [row, b.mul(n, lanes)], aligned=False))
 
         def part(first: Index, depth: int) -> None:
-            self._pack(block, panel, column, size, first, depth)
+            steps(block.columns, width, lambda c, n: self._of_panel(block, sums, panel, (c, n), (first, depth)))
 
-            def rows(row: Index, height: int) -> None:
-                places = self._moved(vectors, column)
-                before = [b.load(sums, [b.add(row, i), c], n) for i in range(height) for c, n in places]
-
-                def right(k: Index, at: Index, n: int) -> ir.Value:
-                    return b.load(panel, [k, at], n)
-
-                totals = self._tile(block, vectors, row, height, (first, depth), before, right)
-                self._store(totals, sums, places, row, height)
-
-            steps(block.rows, self.sizes.rows, rows)
-
+        steps(block.rows, 1, clear)
         steps(self.product.inner, self.depth, part)
+
+    def _of_panel(
+        self, block: Block, sums: ir.Value, panel: ir.Value, columns: tuple[Index, int], span: tuple[Index, int]
+    ) -> None:
+        """Add to the sums of some columns, from one on so many, what they get from a span of k."""
+        lanes = self.sizes.lanes
+        column, size = columns
+        vectors = [(i * lanes, lanes) for i in range(-(-size // lanes))]
+        places = self._moved(vectors, column)
+        self._pack(block, panel, column, size, *span)
+
+        def rows(row: Index, height: int) -> None:
+            before = [b.load(sums, [b.add(row, i), c], n) for i in range(height) for c, n in places]
+
+            def right(k: Index, at: Index, n: int) -> ir.Value:
+                return b.load(panel, [k, at], n)
+
+            totals = self._tile(block, vectors, row, height, span, before, right)
+            self._store(totals, sums, places, row, height)
+
+        steps(block.rows, self.sizes.rows, rows)
 
     @staticmethod
     def _moved(vectors: list[tuple[int, int]], column: Index) -> list[tuple[Index, int]]:
@@ -249,7 +262,8 @@ class OuterTiles:
                     b.store(zero, panel, [k, size // lanes * lanes], aligned=False)
                 for start, width in vector_ranges(size, lanes):
                     at = b.add(b.add(block.column, column), start)
-                    value = self.right.read_across(self.reader, block.batch, at, b.add(first, k), width)
+                    with self.reader.stepping():
+                        value = self.right.read_across(self.reader, block.batch, at, b.add(first, k), width)
                     b.store(b.extend(value), panel, [k, start], aligned=False)
 
         steps(depth, 1, at_k)

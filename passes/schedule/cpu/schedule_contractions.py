@@ -55,13 +55,14 @@ WHOLE_OUTPUTS = 512
 @dataclass(frozen=True)
 class ScheduleContractions(Pass):
     """outputs, rows: columns and rows in a block, and outer_rows rows where sums are vectors of columns; rows_tile,
-    outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row;
-    depth_unroll: elements of what is summed that a loop over a tile takes at once.  packed_rows: the fewest rows for
-    which an operand's vectors are first put side by side, and transposed_rows those for which columns
-    that lie apart are, transposed_outputs of them; most_rows: in a block of either, as far as cores have enough blocks.
+    outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row; depth_unroll: elements
+    of what is summed that a loop over a tile takes at once.  packed_rows: the fewest rows for which an operand's
+    vectors are first put side by side, and transposed_rows those for which columns that lie apart are,
+    transposed_outputs of them in a block of either; most_rows: in such a block, as far as cores have enough blocks.
     dot_product_rows: the fewest rows and columns for instructions that multiply pairs, and panel_bytes what is packed
     for them at once.  parts: bf16 numbers that an f32 one is split into where the other operand is shorter: two keep
-    about 16 bits, three all.  whole_numbers: whether few rows beside weights in blocks become numbers of 16 bits."""
+    about 16 bits, three all; split_products: how many products take the time of splitting a number.  whole_numbers:
+    whether few rows beside weights in blocks become numbers of 16 bits."""
 
     starts_from = (PLACED,)
     only_faster = True
@@ -79,6 +80,7 @@ class ScheduleContractions(Pass):
     dot_product_rows: int = 16
     panel_bytes: int = 1 << 19
     parts: int = 3
+    split_products: int = 20
     whole_numbers: bool = True
 
     def run(self, module: ir.Module, target: Cpu) -> None:
@@ -87,15 +89,20 @@ class ScheduleContractions(Pass):
                 _CpuProduct(kernel, self, product, target).emit()
 
 
-def _unit(product: Product, target: Cpu, least: int, parts: int) -> Pairs | None:
+def _unit(product: Product, target: Cpu, options: ScheduleContractions) -> Pairs | None:
     """The target's instruction for pairs, where a product is large enough to pack its operands for it.
 
-    Numbers of several parts take several products, which pays where an instruction has many sums."""
-    unit = target.pairs
-    if unit is None or min(product.rows, product.columns, product.inner) < least:
+    Numbers of several parts take several products, which pays where an instruction has many sums, and where enough is
+    multiplied by each number that is split."""
+    unit, rows, columns = target.pairs, product.rows, product.columns
+    if unit is None or min(rows, columns, product.inner) < options.dot_product_rows:
         return None
-    alone = len(pairs_of_parts(*parts_of(product, parts))) == 1
-    return unit if alone or unit.speed >= 4 * target.vector_bytes else None
+    count = len(pairs_of_parts(*parts_of(product, options.parts)))
+    if count == 1:
+        return unit
+    share = count * target.vector_bytes / (3 * unit.speed)  # of vectors' time, who are as quick as caches allow
+    pays = rows * columns * (1 - share) >= options.split_products * (rows + columns)
+    return unit if pays and unit.speed >= 4 * target.vector_bytes else None
 
 
 def _oriented(product: Product, lanes: int) -> Product:
@@ -111,7 +118,7 @@ class _CpuProduct:
         self.outputs = outputs_of(kernel)
         self.weights: BlockWeights | None = None
         self.turns = False
-        self.unit = _unit(product, target, options.dot_product_rows, options.parts)
+        self.unit = _unit(product, target, options)
         if self.unit is not None:
             self._pack(product, options, self.unit)
         else:
@@ -141,6 +148,10 @@ class _CpuProduct:
         most = min(WHOLE_OUTPUTS, product.columns // (2 * self.target.cores)) if self.weights is not None else 0
         self.columns_block = _block_of(product.columns, max(options.outputs, most), tile)
         self.rows_block = _evenly(product.rows, self._outer_rows(options) if self.outer else options.rows)
+        if self.outer and self.packs:  # what a part of k has of either operand is near for all of a block's columns
+            rows = -(-product.rows // self.rows_block) * product.batches
+            most = min(options.transposed_outputs, product.columns * rows // self.target.cores)
+            self.columns_block = _block_of(product.columns, max(self.columns_block, most), tile)
 
     def _outer_rows(self, options: ScheduleContractions) -> int:
         """In a block, at most: every block packs its columns anew."""
