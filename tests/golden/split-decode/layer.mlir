@@ -850,13 +850,13 @@ func.func "decode_greedy_batch1_positions1_shared"
   240 arith.bitcast
   13 arith.cmpf
   158 arith.cmpi
-  1718 arith.constant
+  1720 arith.constant
   3 arith.divf
   80 arith.divui
   2 arith.extf vector<2xf32>
   27 arith.extui
   32 arith.index_cast
-  86 arith.index_castui
+  88 arith.index_castui
   13 arith.maxsi
   42 arith.minsi
   60 arith.mulf
@@ -887,7 +887,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   21 memref.extract_aligned_pointer_as_index
   10 memref.load
   20 memref.store
-  40 memref.view
+  42 memref.view
   2 nvvm.cluster.arrive
   2 nvvm.cluster.wait
   53 scf.condition
