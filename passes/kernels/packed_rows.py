@@ -14,7 +14,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, shape_of, viewed
-from lispgpt.passes.kernels.block_formats import FORMATS, as_floats, bytes_behind, words_of
+from lispgpt.passes.kernels.block_formats import EXCESS, FORMATS, as_floats, bytes_behind, words_of
 from lispgpt.passes.kernels.elementwise import Values
 
 
@@ -39,21 +39,35 @@ def packed_numbers(op: ir.Operation, reader: Values, index: Sequence[Index], wid
     number = b.mod(number, block) if block < row else number
 
     def load(start: Index, count: int) -> ir.Value:
-        """Bytes of the block, in loads as wide as its alignment allows."""
+        """Bytes of the block, in loads as wide as its alignment allows, or as divide rows evenly."""
         with reader.stepping(reader.target.aligned_rows):
-            size = gcd(first, nbytes, count) if reader.target.aligned_rows else count
+            size = gcd(first, nbytes, count) if reader.target.aligned_rows else gcd(row_bytes(kind, row), count)
             return words_of(lambda at, wide: reader.read(stored, [*place, at], wide), start, count, size)
 
     words, scale = load(b.add(first, number), width), b.splat(form.scales.scale(load(0, first), number)[0], width)
     if dtype.floats and width == 2:
         words = b.emit("arith.extui", [words], [ir.VectorType.get([1], b.i32())])
     if dtype.floats:
-        found = as_floats(words)
+        found = as_floats(words) if reader.target.aligned_rows else _by_integers(words)
         found = found if width > 2 else b.shuffled(found, found, range(2))
-        return _upper(b.binary("arith.mulf", found, scale))
+        value = b.binary("arith.mulf", found, scale)
+        return _upper(value) if reader.target.aligned_rows else b.shortened(value, ir.BF16Type.get())
     found = b.emit("vector.bitcast", [words], [ir.VectorType.get([width], b.integer(8))])
     real = b.emit("arith.sitofp", [found], [b.with_width(b.f32(), width)])
     return b.shortened(b.binary("arith.mulf", real, scale), ir.BF16Type.get())
+
+
+def _by_integers(words: ir.Value) -> ir.Value:
+    """As `as_floats`, for chips that convert an f16 by itself: an f32 with these bits is 2^120 times as small."""
+    count = 4 * b.width_of(words)
+    own = b.emit("vector.bitcast", [words], [ir.VectorType.get([count], b.integer(8))])
+    wide = b.emit("arith.extui", [own], [ir.VectorType.get([count], b.i32())])
+    parts = [
+        b.binary("arith.shli", b.binary("arith.andi", wide, b.constant(mask, wide.type)), b.constant(up, wide.type))
+        for mask, up in ((127, 20), (128, 24))
+    ]
+    found = b.emit("arith.bitcast", [b.binary("arith.ori", *parts)], [b.with_width(b.f32(), count)])
+    return b.binary("arith.mulf", found, b.constant(2.0**120 / EXCESS, found.type))
 
 
 def _upper(value: ir.Value) -> ir.Value:
