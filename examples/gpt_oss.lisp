@@ -4,8 +4,7 @@
 
 (config vocab 201088  context 131072  layers 36  heads 64  kv-heads 8  width 2880  hidden 2880  head-width 64
         experts 128  top 4  epsilon 1e-5  tied-head false  biased true  window 128  layer-types []  limit 7.0
-        slope 1.702  packed ""  weight-type bf16
-        cache-type (usual-cache-type weight-type))
+        slope 1.702  packed ""  weight-type bf16  cache-type (usual-cache-type weight-type))
 (rotary-config 150000.0 "")                      ; of which the kind has to be said
 
 (hugging-face ["gpt_oss"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -28,29 +27,23 @@
 (weights
   (wte [vocab width] weight-type)
   (per layers
-    (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})  (sinks [heads])
+    (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})  (sinks [heads])  (router-b [experts])
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)  (proj-w [width (* heads head-width)] weight-type)
     (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]) (proj-b [width]))
-    (router-w [experts width] weight-type)  (router-b [experts])
+    (router-w [experts width] weight-type)  (gate-up-b [experts (* 2 hidden)])  (down-b [experts width])
     (when (!= packed "mxfp4") (gate-up-w [experts width (* 2 hidden)] weight-type)  (down-w [experts hidden width] weight-type))
-    (when (= packed "mxfp4") (gate-up-w [experts (* 2 hidden) width] weight-type)  (down-w [experts width hidden] weight-type))
-    (gate-up-b [experts (* 2 hidden)])  (down-b [experts width]))
+    (when (= packed "mxfp4") (gate-up-w [experts (* 2 hidden) width] weight-type)  (down-w [experts width hidden] weight-type)))
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (kv [layers batch 2 kv-heads context head-width] cache-type))
 
-(defn from-own [x w b chosen]                 ; where they are in MXFP4, an expert's rows are of its outputs
-  (if (!= packed "mxfp4")
-    (from-expert x w b chosen)
-    (let [y (by-expert x w chosen)]
-      (tensor [r (dim y 0) o (dim y 1)] (+ (at y r o) (at b (at chosen r) o))))))
-
 (defn expert [x l chosen]                     ; gates and what they are times stand in turns
-  (let [both (from-own x (gate-up-w l) (gate-up-b l) chosen)
+  (let [from (if (= packed "mxfp4") from-expert-rows from-expert)
+        both (from x (gate-up-w l) (gate-up-b l) chosen)
         h (tensor [r (dim x 0) i hidden]
             (let [[gate up] [(min (at both r (* 2 i)) limit) (clipped (at both r (+ (* 2 i) 1)) limit)]]
               (* (+ up 1.0) (/ gate (+ 1.0 (exp (- (* slope gate))))))))]
-    (from-own h (down-w l) (down-b l) chosen)))
+    (from h (down-w l) (down-b l) chosen)))
 
 (defn layer [x l turn]
   (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))

@@ -93,10 +93,13 @@ _SETTINGS = (
         NAME,
         """
         model_type hidden_act hidden_activation activation_function activation rope_type type topk_method
-        position_embedding_type hybrid_override_pattern
+        position_embedding_type hybrid_override_pattern quant_method
         """,
     ),
-    (OBJECT, "text_config rope_parameters rope_scaling full_attention sliding_attention attn_config"),
+    (
+        OBJECT,
+        "text_config rope_parameters rope_scaling full_attention sliding_attention attn_config quantization_config",
+    ),
     (NAMES, "layer_types layers_block_type attention_layers"),
     (NUMBERS, "short_factor long_factor ssm_multipliers mlp_multipliers"),
     (WHOLE_NUMBERS, "attn_layer_indices full_attn_idxs mlp_only_layers no_rope_layers"),

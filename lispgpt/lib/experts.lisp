@@ -96,6 +96,11 @@
         y (contract [r o] x [r i] own [r o i])]
     (tensor [r n o (dim w 2)] (+ (at y r o) (at b (at expert r) o)))))
 
+; x [rows in], w [experts out in], b [experts out] -> [rows out]: `by-expert`, and a bias
+(defn from-expert-rows [x w b expert]
+  (let [y (by-expert x w expert)]
+    (tensor [r (dim y 0) o (dim y 1)] (+ (at y r o) (at b (at expert r) o)))))
+
 ; scores [rows experts] -> the sum of what the `top` best experts of each row make of it, (make expert) [rows width] for
 ; an expert of each row, times its share of the softmax over all experts' scores, or, where `normed` is true, over those
 ; of the chosen ones

@@ -188,11 +188,13 @@ def _object(module: ir.Module, chip: str, optimisation: int = OPTIMISATION) -> b
 
 
 def _seen_from_outside(module: ir.Module, function: ir.Operation) -> str:
-    """A name by which the engine finds a function: it makes one for each that is no internal one."""
+    """A name by which the engine finds a function: it makes one for each that is no internal one.  Of those the name is
+    of one of the module's kernels, as the same function may be in objects that are linked with this one."""
     name, kind = symbol_of(function), ir.TypeAttr(function.attributes["function_type"]).value
     if "internal" in str(function.attributes["linkage"]):
+        name = next((symbol_of(op) for op in operations(module.body) if op.name == "llvm.mlir.alias"), name)
         with ir.InsertionPoint(module.body), ir.Location.unknown(module.context):
-            llvm_alias(f"_mlir_{name}", name, kind, hidden=True)
+            llvm_alias(f"_mlir_{name}", symbol_of(function), kind, hidden=True)
     return name
 
 

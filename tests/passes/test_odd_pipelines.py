@@ -18,7 +18,7 @@ from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.plan.artifact import Artifact
 
 PROGRAM = "(weights (w [4 4]))(entry f [(x [2 4] f32)] (+ 1.0 (matmul-transposed x w)))"
-ROWS, PRODUCTS = "{:rows-per-block 4}", "{:outputs 48 :rows 16 :rows-tile 4"
+QUERIES, PRODUCTS = "{:queries 32", "{:outputs 48 :rows 16 :rows-tile 4"
 
 
 def compiled(folder: Path, text: str, target: str, program: str = PROGRAM) -> Artifact:
@@ -50,7 +50,7 @@ def test_a_pass_that_is_missing_is_one_error(tmp_path: Path, target: str, passes
 @pytest.mark.parametrize(
     "old, new, said",
     [
-        (ROWS, "{:rows-per-block 0}", "option rows-per-block is 0, and should be from 1 to"),
+        (QUERIES, "{:queries 0", "option queries is 0, and should be from 1 to"),
         (PRODUCTS, "{:outputs 1000000000 :rows 16 :rows-tile 4", "option outputs is 1000000000"),
         (PRODUCTS, "{:outputs 48 :rows -1 :rows-tile 4", "option rows is -1"),
         (PRODUCTS, '{:outputs "many" :rows 16 :rows-tile 4', "option outputs wants int, not 'many'"),
