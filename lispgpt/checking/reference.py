@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -45,7 +46,7 @@ class Reference:
         """How far off the CPU's are, where that is known."""
         return None if self.exact is None else difference(self.cpu, self.exact, self.allowed)
 
-    @property
+    @cached_property
     def allowed_of_device(self) -> float:
         """How far off a device's right logits may be from those in float64: not much more than the CPU's are, whose
         states are rounded alike."""

@@ -417,11 +417,10 @@ def words_of(load: Load, start: Index, count: int, size: int) -> ir.Value:
     bits = 8 * min(size, 4)
     parts = ir.VectorType.get([8 * size // bits], b.integer(bits))
     loads = [load(b.add(start, i), size) for i in range(0, count, size)]
-    found = [b.emit("vector.bitcast", [v if size > 1 else elements([v])], [parts]) for v in loads]
-    joined = found[0] if len(found) == 1 else elements([b.lane_of(v, i) for v in found for i in range(b.width_of(v))])
+    found = joined([b.emit("vector.bitcast", [v if size > 1 else elements([v])], [parts]) for v in loads])
     if count % 4 or bits == 32:
-        return joined
-    return b.emit("vector.bitcast", [joined], [ir.VectorType.get([count // 4], b.i32())])
+        return found
+    return b.emit("vector.bitcast", [found], [ir.VectorType.get([count // 4], b.i32())])
 
 
 def word_of(vector: ir.Value, type_: ir.Type) -> ir.Value:
@@ -441,6 +440,11 @@ def narrow(index: Index) -> ir.Value:
 
 def elements(values: Sequence[ir.Value]) -> ir.Value:
     return b.emit("vector.from_elements", list(values), [ir.VectorType.get([len(values)], values[0].type)])
+
+
+def joined(words: Sequence[ir.Value]) -> ir.Value:
+    """Vectors one behind the other, as many as there are."""
+    return words[0] if len(words) == 1 else elements([b.lane_of(v, i) for v in words for i in range(b.width_of(v))])
 
 
 def as_floats(words: ir.Value) -> ir.Value:

@@ -25,7 +25,7 @@ from lispgpt.passes.kernels.block_formats import (
     Load,
     as_floats,
     bytes_behind,
-    elements,
+    joined,
     words_of,
 )
 from lispgpt.passes.kernels.products import Operand
@@ -271,11 +271,6 @@ def _short_of(words: ir.Value, least: int, target: Gpu) -> ir.Value:
             found = target.add_short_pair(above, b.constant(float(least - 128), pair))
             lanes.append(b.lane_of(b.emit("vector.bitcast", [found], [one]), 0))
     return b.emit("vector.bitcast", [b.vector_of(lanes)], [b.with_width(ir.BF16Type.get(), 2 * len(lanes))])
-
-
-def joined(words: Sequence[ir.Value]) -> ir.Value:
-    """Vectors one behind the other, as many as there are."""
-    return words[0] if len(words) == 1 else elements([b.lane_of(v, i) for v in words for i in range(b.width_of(v))])
 
 
 def _inverse(order: Sequence[int]) -> list[int]:

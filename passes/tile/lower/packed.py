@@ -9,8 +9,8 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_formats import K_BLOCK, elements
-from lispgpt.passes.kernels.block_weights import BlockWeights, joined
+from lispgpt.passes.kernels.block_formats import K_BLOCK, elements, joined
+from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.tensor_map import strided
