@@ -42,16 +42,22 @@ def unpacked(evaluator: Evaluator, weight: Weight, stored: ir.Value, form: Form)
     *outer, count, nbytes = stored.type.shape
     rows = shapes.reshape(evaluator, stored, (math.prod(outer), count, nbytes), form)
     value = evaluator.value_of(evaluator.call(library.names[weight.dtype], [rows], form), form)
-    marked_inline(value, rows)
-    made = defining_op(value)
-    while made.name in VIEWS:
-        made = defining_op(made.operands[0])
-    made.attributes["blocks"] = ir.StringAttr.get(weight.dtype)
+    mark_computed(value, rows, "blocks", weight.dtype)
     columns = count * find_dtype(weight.dtype).block
     return shapes.reshape(evaluator, value, (*outer, columns), form)
 
 
-def marked_inline(value: ir.Value, source: ir.Value) -> None:
+def mark_computed(value: ir.Value, source: ir.Value, attribute: str, dtype: str) -> None:
+    """Mark the ops between what is stored and the numbers that it stands for `inline`, and have the last of them say of
+    which type it is."""
+    _mark_inline(value, source)
+    made = defining_op(value)
+    while made.name in VIEWS:
+        made = defining_op(made.operands[0])
+    made.attributes[attribute] = ir.StringAttr.get(dtype)
+
+
+def _mark_inline(value: ir.Value, source: ir.Value) -> None:
     """Mark the ops between two values: every kernel that reads what they make has its own."""
     op = defining_op(value)
     if value == source or op is None or "inline" in op.attributes:
@@ -62,4 +68,4 @@ def marked_inline(value: ir.Value, source: ir.Value) -> None:
     for operand in [*op.operands, *inside]:
         owner = defining_op(operand)
         if owner is not None and owner.parent.operation == op.parent.operation and owner.block == op.block:
-            marked_inline(operand, source)
+            _mark_inline(operand, source)

@@ -11,13 +11,12 @@ from typing import Any
 
 from lispgpt.base.dtypes import OWN_BLOCKS, ROW_DTYPES, find_dtype, row_bytes
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import VIEWS, defining_op
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import State, StateReference, describe
 from lispgpt.language.forms import modules, shapes
-from lispgpt.language.model.blocks import marked_inline
+from lispgpt.language.model.blocks import mark_computed
 from lispgpt.language.reader.forms import Form
 
 
@@ -64,11 +63,7 @@ def unpacked(evaluator: Evaluator, state: State, stored: ir.Value, form: Form) -
     count = 1 if state.dtype in OWN_BLOCKS else row // find_dtype(state.dtype).block
     rows = shapes.reshape(evaluator, stored, (math.prod(outer), count, nbytes // count), form)
     value = _call(evaluator, f"unpack-{state.dtype}", rows, form)
-    marked_inline(value, rows)
-    made = defining_op(value)
-    while made.name in VIEWS:
-        made = defining_op(made.operands[0])
-    made.attributes["packed"] = ir.StringAttr.get(state.dtype)
+    mark_computed(value, rows, "packed", state.dtype)
     return shapes.reshape(evaluator, value, (*outer, row), form)
 
 
