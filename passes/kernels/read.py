@@ -176,9 +176,8 @@ class Reader:
         """How many neighbours, a divisor of a width, lie in one row of a collapsed tensor's source from every multiple
         of it on; 1 where none are read together."""
         row = shape_of(op.operands[0])[-1]
-        if width % row == 0 or self.target.aligned_rows:
-            return row if width % row == 0 else 1
-        return math.gcd(row, width)
+        found = math.gcd(row, width)
+        return 1 if self.target.aligned_rows and found < row else found
 
     def _element(self, tensor: ir.Value, op: ir.Operation, index: list[Index]) -> ir.Value:
         """One element of what is read one by one."""
