@@ -422,10 +422,6 @@ class NewRow(HeadReader):
                     b.store(value, cache_of(self.attention), where)
 
 
-FEW = 4
-"""Subgroups whose parts are joined where no others have any."""
-
-
 def merge(launch: Launch, position: Number, receive: Number) -> None:
     """By the finisher: join the block's parts of each head, publish it to all ranks, and join theirs to the heads'
     results.
@@ -457,7 +453,7 @@ def _publish(launch: Launch, position: Number, head: Number) -> None:
     """Of one head."""
     layout, lane = launch.layout, launch.lane
     at, there = pairs_of(launch)
-    top, total, *numbers = join_parts(launch, launch.past(position), launch.owns(position), head, at)
+    top, total, *numbers = join_parts(launch, "parts", layout.head_subgroups + 1, head, at, launch.owns(position))
     to = (head * RANKS + launch.rank) * layout.part
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = numbers[2 * i : 2 * i + 2]
@@ -470,47 +466,20 @@ def _publish(launch: Launch, position: Number, head: Number) -> None:
         ptx.send(remote + place, [top, total], remote + layout.barrier["merged"])
 
 
-def join_parts(launch: Launch, count: Number, owns: Number | None, head: Number, at: Sequence[Number]) -> list[Number]:
-    """A block's subgroups' parts of one head, over so many earlier positions, and that of the row's own key, where the
-    block has it (None: it does): the largest score, the sum below it, and a lane's numbers."""
+def join_parts(
+    launch: Launch, name: str, count: int, head: Number, at: Sequence[Number], owns: Number | None = None
+) -> list[Number]:
+    """So many parts of one head, at a place of the block's memory: the largest score, the sum below it, and a lane's
+    numbers.  owns: whether the last part counts; None: it does."""
     layout = launch.layout
-    first = launch.place("parts") + head * ((layout.head_subgroups + 1) * layout.part)
-
-    def join(subgroups: range) -> list[Number]:
-        places = [first + w * layout.part for w in (*subgroups, layout.head_subgroups)]
-        ends = [ptx.load_reals(place + 4 * layout.depth, 2) for place in places]
-        numbers = [[w for n in at for w in ptx.load_reals(place + n * 4, 2)] for place in places]
-        if owns is not None:
-            last_top, last_total = ends[-1]
-            ends[-1] = [owns.where(last_top, LOWEST), owns.where(last_total, 0.0)]
-            numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
-        return _joined(launch, ends, numbers)
-
-    if layout.head_subgroups <= FEW:
-        return join(range(layout.head_subgroups))
-    few = count <= FEW * (32 // layout.row_lanes)
-    kinds = "f" * (2 + 2 * len(at))
-    return either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_subgroups)))
-
-
-def _whole(launch: Launch, head: Number) -> None:
-    """One head's result, as an operand."""
-    layout = launch.layout
-    at, there = pairs_of(launch)
-    first = launch.place("merged") + head * (RANKS * layout.part)
-    mine = [first + i * layout.part for i in range(RANKS)]
-    ends = [ptx.load_reals(m + 4 * layout.depth, 2) for m in mine]
-    numbers = [[w for n in at for w in ptx.load_reals(m + n * 4, 2)] for m in mine]
-    _, total, *sums = _joined(launch, ends, numbers)
-    whole = Number(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
-    for i, (number, inside) in enumerate(zip(at, there, strict=True)):
-        pair = (head * layout.depth + number) // 2
-        both = [s * whole for s in sums[2 * i : 2 * i + 2]]
-        to = launch.place("attended") + pair * PAIR
-        when(inside, partial(ptx.store_words, to, parts_of_pair(*both)))
-
-
-def _joined(launch: Launch, ends: list[list[Number]], numbers: list[list[Number]]) -> list[Number]:
+    first = launch.place(name) + head * (count * layout.part)
+    places = [first + i * layout.part for i in range(count)]
+    ends = [ptx.load_reals(place + 4 * layout.depth, 2) for place in places]
+    numbers = [[w for n in at for w in ptx.load_reals(place + n * 4, 2)] for place in places]
+    if owns is not None:
+        last_top, last_total = ends[-1]
+        ends[-1] = [owns.where(last_top, LOWEST), owns.where(last_total, 0.0)]
+        numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
     top = _largest([one for one, _ in ends])
     factors = [Number(exp2((one - top).value, launch.target)) for one, _ in ends]
     total, sums = factors[0] * ends[0][1], [factors[0] * n for n in numbers[0]]
@@ -518,6 +487,19 @@ def _joined(launch: Launch, ends: list[list[Number]], numbers: list[list[Number]
         total = fused(factor, part, total)
         sums = [fused(factor, n, s) for n, s in zip(own, sums, strict=True)]
     return [top, total, *sums]
+
+
+def _whole(launch: Launch, head: Number) -> None:
+    """One head's result, as an operand."""
+    layout = launch.layout
+    at, there = pairs_of(launch)
+    _, total, *sums = join_parts(launch, "merged", RANKS, head, at)
+    whole = Number(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
+    for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+        pair = (head * layout.depth + number) // 2
+        both = [s * whole for s in sums[2 * i : 2 * i + 2]]
+        to = launch.place("attended") + pair * PAIR
+        when(inside, partial(ptx.store_words, to, parts_of_pair(*both)))
 
 
 def _largest(numbers: list[Number]) -> Number:

@@ -158,13 +158,13 @@ def attend(past: PastRows, rows: Pairs, parity: Number) -> None:
         ptx.wait_at(PARTS, NEW_ROW_THREADS)
         for first in range(0, heads, SUBGROUPS):
             there = None if heads - first >= SUBGROUPS else launch.subgroup < heads - first
-            when(there, partial(_publish, launch, past.position, launch.subgroup + first))
+            when(there, partial(_publish, launch, launch.subgroup + first))
 
 
-def _publish(launch: Launch, position: Number, head: Number) -> None:
+def _publish(launch: Launch, head: Number) -> None:
     """One head's result."""
     layout, (at, there) = launch.layout, pairs_of(launch)
-    _, total, *numbers = join_parts(launch, position, None, head, at)
+    _, total, *numbers = join_parts(launch, "parts", layout.head_subgroups + 1, head, at)
     whole = Number(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
