@@ -77,6 +77,18 @@ def viewed(value: ir.Value, views: Container[str] = VIEWS) -> ir.Value:
     return value
 
 
+def tensor_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:
+    """The tensor of such a shape that an op's result is computed from: the first that is found."""
+    for operand in op.operands if op is not None else ():
+        if isinstance(operand.type, ir.RankedTensorType):
+            if shape_of(operand) == shape:
+                return operand
+            found = tensor_behind(defining_op(operand), shape)
+            if found is not None:
+                return found
+    return None
+
+
 def shape_of(value: ir.Value) -> tuple[int, ...]:
     """A shaped value's extents; () for a scalar."""
     return tuple(value.type.shape) if isinstance(value.type, (ir.RankedTensorType, ir.MemRefType)) else ()

@@ -7,9 +7,10 @@
 ; [rows first+count]
 (defn bytes-behind [rows word first number count]
   (tensor [r rows c (+ first count)]
-    (let [byte (arith.shrui (word r) (* 8 (min (cast c i32) (- first 1))))
-          own (number r (cast (max 0 (- (cast c i32) first)) index))]
-      (arith.trunci {:result i8} (select (< c first) byte own)))))
+    (let [behind (>= c first)
+          byte (arith.shrui (word r) (* 8 (cast (select behind 0 c) i32)))
+          own (number r (select behind (- c first) 0))]
+      (arith.trunci {:result i8} (select behind own byte)))))
 
 ; the bits of x without their signs, whose order is that of sizes, NaN above all
 (defn sizes-of [x]

@@ -20,6 +20,7 @@ from lispgpt.passes.decode_step.chain import (
     Series,
 )
 from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
+from lispgpt.passes.kernels.packed_rows import packed_kind
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.recognise.attention import attention_of
@@ -122,6 +123,8 @@ class _Finder:
         attention = attention_of(attended.kernel)
         if attention is None or attention.own is None:
             raise Refused("its attention does not write its own rows")
+        if packed_kind(attention.keys.tensor):
+            raise Refused("its keys and values are packed")
         cached = [i for i, s in attended.arguments.items() if self.names[s.buffer].startswith("state:")]
         rows = [i for i, v in enumerate(layers[-1][1].operands) if v == layers[-1][0].operands[-1]]
         normed = tuple(self._head_norm(calls, layers) for calls in zip(*self.normed, strict=True))

@@ -14,7 +14,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.views import mapped, sliced_index
 from lispgpt.passes.recognise.attention import Attention
 from lispgpt.passes.recognise.attention_gradients import AttentionGradients
-from lispgpt.passes.recognise.cache_writes import CacheWrite, cache_view
+from lispgpt.passes.recognise.cache_writes import CacheWrite, cache_view, stored_rows
 from lispgpt.passes.recognise.mask_bounds import Bound
 from lispgpt.passes.recognise.score_operands import DEPTH, Operand
 
@@ -157,9 +157,9 @@ def own_row(attention: Attention, place: Place) -> Index:
 
 
 def own_index(attention: Attention, number: int, place: Place, d: Index) -> list[Index]:
-    """Where in what a row writes (0: its key, 1: its value) the numbers from `d` on are."""
+    """Where in what a row writes (0: its key, 1: its value) the numbers, or bytes of packed ones, from `d` on are."""
     write, operand = attention.writes[number], (attention.keys, attention.values)[number]
-    view = cache_view(operand.tensor)
+    view = cache_view(stored_rows(operand.tensor))
     assert view is not None
     index: list[Index] = []
     sizes = integers(write.insert.attributes["static_sizes"])

@@ -13,7 +13,6 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, shape_of
 from lispgpt.passes.kernels.team import tree
 
 PART = 32
@@ -459,15 +458,3 @@ def as_floats(words: ir.Value) -> ir.Value:
     signs = b.binary("arith.andi", wide, b.constant(0x80008000, wide.type))
     found = b.binary("arith.ori", sizes, signs)
     return b.extend(b.emit("vector.bitcast", [found], [ir.VectorType.get([count], ir.F16Type.get())]))
-
-
-def bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:
-    """The bytes of such a shape that an op's result is computed from."""
-    for operand in op.operands if op is not None else ():
-        if isinstance(operand.type, ir.RankedTensorType):
-            if shape_of(operand) == shape:
-                return operand
-            found = bytes_behind(defining_op(operand), shape)
-            if found is not None:
-                return found
-    return None

@@ -16,7 +16,7 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, shape_of, viewed
+from lispgpt.ir.structure import defining_op, shape_of, tensor_behind, viewed
 from lispgpt.passes.kernels.block_formats import (
     FORMATS,
     PART,
@@ -24,7 +24,6 @@ from lispgpt.passes.kernels.block_formats import (
     Format,
     Load,
     as_floats,
-    bytes_behind,
     joined,
     words_of,
 )
@@ -69,7 +68,7 @@ class BlockWeights:
         if kind not in FORMATS or not plain:
             return None
         dtype = find_dtype(kind)
-        blocks = bytes_behind(op, (operand.extent, inner // dtype.block, dtype.item_bytes))
+        blocks = tensor_behind(op, (operand.extent, inner // dtype.block, dtype.item_bytes))
         return BlockWeights(blocks, kind) if blocks is not None else None
 
     @property
@@ -239,7 +238,7 @@ def bytes_of_blocks(tensor: ir.Value) -> ir.Value | None:
     if not kind:
         return None
     (rows, numbers), dtype = shape_of(tensor), find_dtype(kind)
-    return bytes_behind(defining_op(viewed(tensor)), (rows, numbers // dtype.block, dtype.item_bytes))
+    return tensor_behind(defining_op(viewed(tensor)), (rows, numbers // dtype.block, dtype.item_bytes))
 
 
 def _above(words: ir.Value, power: int) -> ir.Value:

@@ -1,7 +1,7 @@
 """Packed rows of a state read a vector of numbers at a time, as `block_formats` has them.
 
 What an op's attribute `packed` names computes bf16 numbers [rows, row] of bytes [rows, blocks, bytes]; lib/packed.lisp
-says how, one number at a time.
+says how, one number at a time.  What `packs` names makes such bytes, [blocks, bytes], of numbers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from lispgpt.base.dtypes import OWN_BLOCKS, find_dtype, row_bytes
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, shape_of, viewed
-from lispgpt.passes.kernels.block_formats import EXCESS, FORMATS, as_floats, bytes_behind, words_of
+from lispgpt.ir.structure import defining_op, shape_of, tensor_behind, viewed
+from lispgpt.passes.kernels.block_formats import EXCESS, FORMATS, as_floats, words_of
 from lispgpt.passes.kernels.elementwise import Values
+from lispgpt.passes.targets import Target
 
 
 def packed_kind(tensor: ir.Value) -> str:
@@ -30,7 +31,7 @@ def packed_numbers(op: ir.Operation, reader: Values, index: Sequence[Index], wid
     dtype, form = find_dtype(kind), FORMATS[kind]
     block = row if kind in OWN_BLOCKS else dtype.block
     nbytes = row_bytes(kind, block)
-    stored = bytes_behind(op, (rows, row // block, nbytes))
+    stored = tensor_behind(op, (rows, row // block, nbytes))
     within = block == row or (block % width == 0 and (reader.in_step or reader.target.aligned_rows))
     if stored is None or (width % 4 and width != 2) or not within:
         return None
@@ -44,14 +45,20 @@ def packed_numbers(op: ir.Operation, reader: Values, index: Sequence[Index], wid
             size = gcd(first, nbytes, count) if reader.target.aligned_rows else gcd(row_bytes(kind, row), count)
             return words_of(lambda at, wide: reader.read(stored, [*place, at], wide), start, count, size)
 
-    words, scale = load(b.add(first, number), width), b.splat(form.scales.scale(load(0, first), number)[0], width)
-    if dtype.floats and width == 2:
+    return unpacked_numbers(kind, load(b.add(first, number), width), load(0, first), number, width, reader.target)
+
+
+def unpacked_numbers(kind: str, words: ir.Value, head: ir.Value, number: Index, width: int, target: Target) -> ir.Value:
+    """In bf16, `width` neighbours from a number of a block on, of words with their bytes and with what is ahead."""
+    scale = b.splat(FORMATS[kind].scales.scale(head, number)[0], width)
+    floats = find_dtype(kind).floats
+    if floats and width == 2:
         words = b.emit("arith.extui", [words], [ir.VectorType.get([1], b.i32())])
-    if dtype.floats:
-        found = as_floats(words) if reader.target.aligned_rows else _by_integers(words)
+    if floats:
+        found = as_floats(words) if target.aligned_rows else _by_integers(words)
         found = found if width > 2 else b.shuffled(found, found, range(2))
         value = b.binary("arith.mulf", found, scale)
-        return _upper(value) if reader.target.aligned_rows else b.shortened(value, ir.BF16Type.get())
+        return _upper(value) if target.aligned_rows else b.shortened(value, ir.BF16Type.get())
     found = b.emit("vector.bitcast", [words], [ir.VectorType.get([width], b.integer(8))])
     real = b.emit("arith.sitofp", [found], [b.with_width(b.f32(), width)])
     return b.shortened(b.binary("arith.mulf", real, scale), ir.BF16Type.get())

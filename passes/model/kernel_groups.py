@@ -26,6 +26,7 @@ from lispgpt.ir.structure import (
     is_elementwise,
     operations,
     shape_of,
+    viewed,
 )
 from lispgpt.passes.model.column_sums import join_column_sums
 from lispgpt.passes.model.kernel_group import (
@@ -42,7 +43,7 @@ from lispgpt.passes.model.product_rows import writes_by_products
 from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.recognise.attention import Attention, record_attention
 from lispgpt.passes.recognise.attention_gradients import record_sums
-from lispgpt.passes.recognise.cache_writes import is_cache_write, is_scatter, is_written_in_place
+from lispgpt.passes.recognise.cache_writes import CacheWrite, is_cache_write, is_scatter, is_written_in_place
 from lispgpt.passes.recognise.find_attention import find_attentions
 from lispgpt.passes.recognise.find_gradients import is_product
 
@@ -82,14 +83,16 @@ def group_ops(
     fewest_shares: int = 0,
     cached_rows: int = 0,
     apart: bool = False,
+    packed: bool = False,
 ) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run.
 
     placements: those of the ops that put parts where they belong, which are no kernel's.  fewest_shares: of sums of
     columns that rows groups are to make; 0: of none.  cached_rows: the fewest of a product whose group writes them to
-    caches itself; 0: none does.  apart: whether no ops that compute are put together.
+    caches itself; 0: none does.  apart: whether no ops that compute are put together.  packed: whether attention packs
+    and writes the keys and values of rows that are alone in their sequences.
     """
-    found = [] if apart else find_attentions(ops)
+    found = [] if apart else find_attentions(ops, packed)
     homes: dict[ir.Operation, ir.Operation] = {}
     if cached_rows:
         found, homes = writes_by_products(found, ops, placements, cached_rows)
@@ -126,7 +129,8 @@ def group_ops(
         group.copied |= shared & set(part.ops)
         group.ops = sorted({*group.ops, *group.copied}, key=places.__getitem__)
     looked_at = {op for one in found for side in (one.keys, one.values) for op in _producers_of(side.tensor, owner)}
-    groups = _absorb_operands(_merge_rows(groups, owner), owner, looked_at)
+    packing = {op for one in found for write in one.writes for op in _packing(write)}
+    groups = _absorb_operands(_merge_rows(groups, owner), owner, looked_at, packing)
     return in_order(join_column_sums(groups, owner, fewest_shares) if fewest_shares else groups)
 
 
@@ -265,15 +269,26 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     return into_readers(groups, owner, reader_of)
 
 
-def _absorb_operands(groups: list[KernelGroup], owner: dict, looked_at: set[ir.Operation]) -> list[KernelGroup]:
+def _packing(write: CacheWrite) -> list[ir.Operation]:
+    """The op that packs what is written, where one does, and those that find its scales."""
+    op = defining_op(viewed(write.source))
+    if op is None or "packs" not in op.attributes:
+        return []
+    scales = defining_op(viewed(op.operands[0]))
+    return [op, scales, *(defining_op(viewed(value)) for value in list(scales.operands)[:1])]
+
+
+def _absorb_operands(
+    groups: list[KernelGroup], owner: dict, looked_at: set[ir.Operation], packing: set[ir.Operation]
+) -> list[KernelGroup]:
     """Move elementwise ops that one attention alone reads (rotary positions of queries, and of keys that it writes)
     into it, and with them those that they alone read (what is rounded to the cache's type).  looked_at: what each row
-    reads of all positions, and would compute anew."""
+    reads of all positions, and would compute anew.  packing: ops that pack what attention writes, which it has too."""
 
     def reader_of(group: KernelGroup) -> KernelGroup | None:
         readers = {owner.get(user) for op in group.ops for r in op.results for user in users(r, op)} - {group}
         reader = readers.pop() if len(readers) == 1 else None
-        inside = all(is_elementwise(op) and op not in looked_at for op in group.ops)
+        inside = all(op in packing or (is_elementwise(op) and op not in looked_at) for op in group.ops)
         return reader if inside and reader is not None and reader.kind == "attention" else None
 
     return into_readers(groups[::-1], owner, reader_of)[::-1]

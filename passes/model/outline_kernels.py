@@ -91,7 +91,7 @@ class OutlineKernels(Pass):
             ops = operations(entry.regions[0].blocks[0])
             placements = placements_among(ops)
             cached = self.cached_rows if warpgroups else 0
-            groups = group_ops(ops, placements, self.column_sums * cores, cached, self.apart)
+            groups = group_ops(ops, placements, self.column_sums * cores, cached, self.apart, isinstance(target, Gpu))
             if self.prologue_rows and not self.apart:
                 groups = absorb_prologues(groups, self.prologue_rows, _room(target))
             if self.gathers and isinstance(target, Cpu) and not self.apart:

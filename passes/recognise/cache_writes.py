@@ -7,9 +7,10 @@ scf.for %n = 0 to rows step 1 iter_args(%cache) {
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from lispgpt.base.dtypes import row_bytes
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     RESHAPES,
@@ -20,6 +21,7 @@ from lispgpt.ir.structure import (
     kept_dimensions,
     operations,
     shape_of,
+    tensor_behind,
     viewed,
 )
 from lispgpt.passes.recognise.placements import is_same_slice
@@ -109,6 +111,16 @@ def _only_write(value: ir.Value) -> ir.Operation | None:
 
 
 # ---- where a row goes
+
+
+def stored_rows(tensor: ir.Value) -> ir.Value:
+    """The bytes of which a tensor is what packed rows stand for, in its dimensions; the tensor itself of others."""
+    op = defining_op(viewed(tensor))
+    if op is None or "packed" not in op.attributes:
+        return tensor
+    *outer, row = shape_of(tensor)
+    found = tensor_behind(op, (*outer, row_bytes(ir.StringAttr(op.attributes["packed"]).value, row)))
+    return tensor if found is None else found
 
 
 @dataclass(frozen=True)
@@ -201,10 +213,19 @@ def _rows_of_a_sequence(value: ir.Value, write: CacheWrite) -> int | None:
 
 def readers_of(value: ir.Value) -> list[ir.Operation]:
     """The ops that read a value, directly or through views."""
+    return _readers(value, lambda op: op.name in VIEWS)
+
+
+def readers_of_numbers(value: ir.Value) -> list[ir.Operation]:
+    """The same where the value may be packed rows: those that read what they stand for."""
+    return list(dict.fromkeys(_readers(value, lambda op: op.name in VIEWS or "inline" in op.attributes)))
+
+
+def _readers(value: ir.Value, passes_on: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
     found = []
     for use in value.uses:
         op = use.owner.operation
-        found += readers_of(op.results[0]) if op.name in VIEWS else [op]
+        found += _readers(op.results[0], passes_on) if passes_on(op) else [op]
     return found
 
 

@@ -21,20 +21,23 @@ from lispgpt.passes.recognise.cache_writes import (
     is_cache_write,
     is_written_in_place,
     readers_of,
+    readers_of_numbers,
     row_place,
     same_tensor,
+    stored_rows,
 )
 from lispgpt.passes.recognise.find_gradients import find_gradients, find_log_sum, is_f32_product, is_product
 from lispgpt.passes.recognise.placements import placements_among
 from lispgpt.passes.recognise.score_operands import POSITION, Operand
 
 
-def find_attentions(ops: list[ir.Operation]) -> list[Attention]:
-    """Every attention among the ops of an entry's block."""
+def find_attentions(ops: list[ir.Operation], packed: bool = False) -> list[Attention]:
+    """Every attention among the ops of an entry's block.  packed: with the writes of own keys and values that are
+    packed, too, of sequences that have one row each."""
     places = {op: number for number, op in enumerate(ops)}
     found = (_find(op, places) for op in ops if op.name == "linalg.softmax")
     placements = placements_among(ops)
-    return [_with_own_rows(attention, placements) for attention in found if attention is not None]
+    return [_with_own_rows(attention, placements, packed) for attention in found if attention is not None]
 
 
 def _find(softmax: ir.Operation, places: dict[ir.Operation, int]) -> Attention | None:
@@ -116,8 +119,11 @@ def _made_from(product: ir.Operation, reached: list[ir.Operation]) -> list[ir.Op
 # ---- own keys and values
 
 
-def _with_own_rows(attention: Attention, placements: set[ir.Operation]) -> Attention:
+def _with_own_rows(attention: Attention, placements: set[ir.Operation], packed: bool) -> Attention:
     """With the writes of the rows' own keys and values, where they are all that their kernel needs to know."""
+    in_bytes = stored_rows(attention.keys.tensor) != attention.keys.tensor
+    if in_bytes and not packed:
+        return attention
     loops = _writes_before(attention, placements)
     if loops is None:
         return attention
@@ -125,13 +131,15 @@ def _with_own_rows(attention: Attention, placements: set[ir.Operation]) -> Atten
         places = [_row_place(*given) for given in zip(writes, (attention.keys, attention.values), strict=True)]
         if places[0] is not None and places[0] == places[1]:
             own = _own_rows(attention, places[0])
-            return attention if own is None else replace(attention, writes=writes, own=own)
+            return (
+                attention if own is None or (in_bytes and own.each > 1) else replace(attention, writes=writes, own=own)
+            )
     return attention
 
 
 def _writes_before(attention: Attention, placements: set[ir.Operation]) -> tuple[CacheWrite, CacheWrite] | None:
     """The two loops that made the cache which keys and values are views of, and that nothing but these reads."""
-    caches = [defining_op(operand.tensor) for operand in (attention.keys, attention.values)]
+    caches = [defining_op(stored_rows(operand.tensor)) for operand in (attention.keys, attention.values)]
     if any(view is None or view.name != "tensor.extract_slice" for view in caches):
         return None
     last = defining_op(caches[0].operands[0])
@@ -146,14 +154,14 @@ def _writes_before(attention: Attention, placements: set[ir.Operation]) -> tuple
     only = (attention.scores, attention.weighted)
     if readers_of(first.results[0]) != [last]:
         return None
-    if not all(op in only or op in placements for op in readers_of(last.results[0])):
+    if not all(op in only or op in placements for op in readers_of_numbers(last.results[0])):
         return None
     return CacheWrite(first), CacheWrite(last)
 
 
 def _row_place(write: CacheWrite, operand: Operand) -> RowPlace | None:
     """With the attention's dimension that the view's sequences are."""
-    view = cache_view(operand.tensor)
+    view = cache_view(stored_rows(operand.tensor))
     if view is None or operand.dims.index(POSITION) != len(operand.dims) - 2 or not operand.has_rows:
         return None
     place = row_place(write, view, operand.dims.index(POSITION))

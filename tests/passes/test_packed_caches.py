@@ -154,7 +154,19 @@ def test_a_chip(tmp_path: Path) -> None:
     rng = seeded.rng()
     target, kind, sizes = str(rng.choice(OFF_CPU)), str(rng.choice(["fp8", "q8_0"])), REAL[int(rng.choice(3))]
     few = {**sizes, "heads": sizes["heads"] // sizes["groups"], "groups": 1}
-    check(tmp_path, target, kind, 1, int(rng.choice([1, 70])), seeded.fresh_seed(), context=256, **few)
+    batch, rows = [(1, 70), (1, 1), (3, 1)][int(rng.choice(3))]
+    check(tmp_path, target, kind, batch, rows, seeded.fresh_seed(), context=256, **few)
+
+
+@pytest.mark.parametrize("kind", ["fp8", "q8_0"])
+def test_steps_pack_and_write_their_rows_in_attention(kind: str, tmp_path: Path) -> None:
+    """Heads that share keys are of one block where there are sequences enough."""
+    for batch in (1, 64):
+        made = compiled(tmp_path, "cuda:sm_90a", kind, batch, 1, context=64, heads=32, groups=8, size=64, window=0)
+        (entry,) = made.plan.entries
+        attention, result = entry.launches
+        assert attention.kernel.startswith("attention") and result.kernel == f"rows_{batch}x2048"
+        assert batch == 1 or attention.grid[0] == batch * 8
 
 
 def test_rows_that_are_no_numbers(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """States whose rows, along the last dimension, are packed: blocks of numbers of 8 bits that share a scale.
 
 Such a state's memory is bytes.  What they stand for is computed wherever it is read, as weights in blocks are; what is
-written is packed by functions of lib/packed.lisp.
+written is packed by functions of lib/packed.lisp, whose last op says in `packs` into which type.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from lispgpt.base.dtypes import OWN_BLOCKS, ROW_DTYPES, find_dtype, row_bytes
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, viewed
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.library import LIBRARY
 from lispgpt.language.core.registry import builtin
@@ -49,6 +50,7 @@ def packed(evaluator: Evaluator, state: State, value: ir.Value, form: Form) -> i
     *outer, row = value.type.shape
     rows = shapes.reshape(evaluator, value, (math.prod(outer), row), form)
     made = _call(evaluator, f"pack-{state.dtype}", rows, form)
+    defining_op(viewed(made)).attributes["packs"] = ir.StringAttr.get(state.dtype)
     return shapes.reshape(evaluator, made, (*outer, made.type.shape[-1]), form)
 
 

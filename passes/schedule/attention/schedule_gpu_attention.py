@@ -41,11 +41,14 @@ from lispgpt.passes.kernels.attention import (
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes, split_off_writes
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
+from lispgpt.passes.kernels.packed_rows import packed_kind
+from lispgpt.passes.kernels.packed_shares import PackedShare
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.recognise.cache_writes import CacheWrite
 from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.schedule.attention.lane_shares import Share, lane_share, lane_width, one_load
 from lispgpt.passes.states import PLACED
@@ -251,12 +254,30 @@ class _RowAttention:
         """The row's own key or value, written to the cache on the way."""
         attention, share = self.attention, (self.key, self.value)[number]
         write, row = attention.writes[number], own_row(attention, self.place)
+        if packed_kind((attention.keys, attention.values)[number].tensor):
+            return self._own_packed(number, write, row)
         index = own_index(attention, number, self.place, share.start)
         value = read_row(write, self.reader, row, index, share.width)
         place = place_of_row(write, self.reader, row, index)
         writes = b.less(b.add(b.mul(self.part, self.threads), self.thread), self.lanes)
         b.if_live(b.both(writes, share.live), lambda: b.store(value, cache_of(attention), place))
         return value
+
+    def _own_packed(self, number: int, write: CacheWrite, row: Index) -> ir.Value:
+        """The same where it is packed first: what it stands for then."""
+        attention, share = self.attention, (self.key, self.value)[number]
+        self.reader.indices[write.counter] = row
+        first = own_index(attention, number, self.place, 0)
+        part = PackedShare.of(write.source, first, share.start, share.width, self.reader)
+        numbers, head = part.bytes(self.reader, self.lane, self.lanes, self.target)
+
+        def put(value: ir.Value, byte: Index) -> None:
+            index = own_index(attention, number, self.place, byte)
+            b.store(value, cache_of(attention), place_of_row(write, self.reader, row, index))
+
+        writes = b.less(b.add(b.mul(self.part, self.threads), self.thread), self.lanes)
+        b.if_live(b.both(writes, share.live), lambda: part.store(numbers, head, put))
+        return part.numbers(numbers, head, self.target)
 
     def _join(self, running: list[Running]) -> None:
         """Join lanes, then subgroups, then blocks; write the rows' results."""
