@@ -206,3 +206,27 @@ def test_each_sequence_of_a_batch_is_compared() -> None:
     results |= {"next": tokens, "logits": wanted[[2, 1]]}
     parted = compared(session, part, right, found)
     assert parted is not None and parted.difference is not None and parted.difference.first >= 7
+
+
+def test_a_choice_is_held_to_the_devices_own_logits() -> None:
+    """Where keys and values are packed, those of float64 have another best one."""
+    exact = np.array([[1.0, 0.99, -0.5], [0.2, 0.97, 1.0]])
+    own = np.array([[0.99, 1.0, -0.5], [0.2, 0.98, 0.97]])
+    results = {"logits": own, "next": own.argmax(1)}
+    session: Any = SimpleNamespace(result=lambda _, name: results[name], artifact=SimpleNamespace(precision="exact"))
+    entry: Any = SimpleNamespace(results=results)
+    part, found = Part(entry, {}, (0, 1)), Found([])
+    rounded = Reference(exact + 0.02, exact, allowed=0.4)
+    assert compared(session, part, rounded, found) is None and not found.alike and not found.unsure
+    results["next"] = exact.argmax(1)
+    parted = compared(session, part, rounded, found)
+    assert parted is not None and "their best token is 1, and it chooses 0" in parted.said
+
+
+def test_logits_that_nothing_but_rounding_holds_to_the_cpus_have_kernels_compared() -> None:
+    wanted = seeded.rng().normal(size=(1, 9))
+    logits = wanted + 0.01 * np.abs(wanted).max()
+    session: Any = SimpleNamespace(result=lambda *_: logits, artifact=SimpleNamespace(precision="exact"))
+    part, found = Part(SimpleNamespace(results=["logits"]), {}, (0,)), Found([])  # type: ignore[arg-type]
+    assert compared(session, part, Reference(wanted, allowed=0.4), found) is None and found.unsure
+    assert compared(session, part, Reference(wanted), Found([])) is not None

@@ -11,6 +11,7 @@ import numpy as np
 
 from lispgpt.base.dtypes import CACHE_TYPE
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT
 from lispgpt.checking.difference import ALLOWED_LOGITS, Difference, difference
 from lispgpt.checking.reference import Reference, allowed_beside, why_not
 from lispgpt.checking.walk import FAULTS, Walk, Wrong
@@ -100,6 +101,11 @@ class Found:
         return not (self.as_one or self.parted or self.wrong or self.drawn)
 
     @property
+    def unsure(self) -> bool:
+        """Whether logits part from the CPU's, and nothing but kernels one by one says whose fault that is."""
+        return not self.alike and self.exact is None
+
+    @property
     def cpu_right(self) -> bool:
         """Whether the CPU's logits are those in float64, where these are known."""
         return self.cpu is None or not self.cpu.wrong
@@ -139,17 +145,17 @@ class Checked:
 
     def reference(self, text: Sequence[int], cpu: Model) -> Reference:
         """A text's logits on the CPU, and in float64 where the model is small.  cpu: its model there."""
-        logits = cpu.logits(text)
+        logits, allowed = cpu.logits(text), allowed_beside(cpu.artifact)
         if unknown := why_not(cpu.artifact, len(text)):
-            return Reference(logits, unknown=unknown)
+            return Reference(logits, unknown=unknown, allowed=allowed)
         sizes = tuple(entry.sizes for entry in cpu.session.entries(ALL_LOGITS))  # two where states go on
         wide = replace(self._on_cpu, float64=True, entries=(ALL_LOGITS,), sizes=sizes, unsized=False)
         try:
             made = artifact_of(wide, None, self.cache)
             with Model(made, self.checkpoint, device="cpu", threads=self.threads) as model:
-                return Reference(logits, model.logits(text), allowed=allowed_beside(cpu.artifact))
+                return Reference(logits, model.logits(text), allowed=allowed)
         except UserError as error:
-            return Reference(logits, unknown=error.message.splitlines()[0])
+            return Reference(logits, unknown=error.message.splitlines()[0], allowed=allowed)
 
 
 def check(
@@ -182,7 +188,7 @@ def check(
         say("as launches one by one")
         with checked.model(apart=True) as model:
             found.parted = _parted(model, checked, text, len(prompt), wanted, found)
-    if not found.device_right or every or only:
+    if not found.device_right or every or only or found.unsure:
         say("kernel by kernel")
         _walk(checked, bool(one), text, len(prompt), wanted, only, found)
     return found
@@ -228,30 +234,30 @@ def _parted(
 def compared(session: Session, part: Part, wanted: Reference, found: Found) -> Parted | None:
     """What is wrong with what the last run gave."""
     results, places = list(part.entry.results), list(part.places)
-    rows, allowed = wanted.best()[places], ALLOWED_LOGITS[session.artifact.precision]
+    rows, precise = wanted.best()[places], ALLOWED_LOGITS[session.artifact.precision]
+    allowed = max(precise, wanted.allowed_of_device)
     logits = session.result(part.entry, results[0])[:, : rows.shape[1]]
-    off = difference(logits, wanted.cpu[places], allowed)
+    off = difference(logits, wanted.cpu[places], precise)
     found.logits, found.worst = found.logits + len(rows), max(found.worst, off.worst)
     found.alike &= not off.wrong
+    beside = difference(logits, rows, allowed)
     if wanted.exact is not None:
-        beside = difference(logits, rows, max(allowed, wanted.allowed_of_device))
         found.exact = max(found.exact or 0.0, beside.worst)
-        off = beside if off.wrong else off
+    off = beside if off.wrong else off
     if off.wrong:
         return Parted(part, off)
     if "next" not in results:
         return None
-    for token, row in zip(session.result(part.entry, "next").ravel().tolist(), rows, strict=True):
-        if not _is_chosen(token, row, session):
+    for token, row in zip(session.result(part.entry, "next").ravel().tolist(), logits, strict=True):
+        if not _is_chosen(token, row, ALLOWED_LOGITS[EXACT]):
             said = f"its logits are right, their best token is {row.argmax()}, and it chooses {token}"
             return Parted(part, None, said)
     return None
 
 
-def _is_chosen(token: int, row: np.ndarray, session: Session) -> bool:
-    """Whether a token is the best of a row of logits, or as good as that."""
-    near = ALLOWED_LOGITS[session.artifact.precision] * np.abs(row).max()
-    return 0 <= token < row.size and bool(row[token] >= row.max() - near)
+def _is_chosen(token: int, row: np.ndarray, near: float) -> bool:
+    """Whether a token is the best of a row of logits, or is so near to it, beside the largest."""
+    return 0 <= token < row.size and bool(row[token] >= row.max() - near * np.abs(row).max())
 
 
 def parts_of(session: Session, model: Model, text: Sequence[int], prompt: int, batch: int = 1) -> Iterator[Part]:
@@ -299,12 +305,13 @@ def _drawn(model: Model, text: Sequence[int], prompt: int, wanted: Reference) ->
     step = single(session, GREEDY)
     if step is None or not runs_on(step) or len(text) <= prompt:
         return None
+    near = 2 * max(ALLOWED_LOGITS[session.artifact.precision], wanted.allowed_of_device)  # both logits may be off
     for part in parts_of(session, model, text[:prompt], prompt):
         session.start(part.entry, part.inputs)
     session.put(step, step_inputs(step, [Row(text[prompt], prompt, {})]))
     for place, chosen in enumerate(session.repeat(step, "next", len(text) - prompt), prompt):
         token = int(chosen.ravel()[0])
-        if not _is_chosen(token, wanted.best()[place], session):
+        if not _is_chosen(token, wanted.best()[place], near):
             return place, token, int(wanted.best()[place].argmax())
         if place + 1 < len(text) and token != text[place + 1]:
             return None  # a near tie, behind which the text is another one

@@ -36,9 +36,16 @@ def told(found: Found, prompt: int, target: str, program: Path, again: str) -> s
     lines += _kernels(found, program, again)
     if found.device_right and (found.cpu_right or not found.alike):
         kernels = f"; so is each of {found.compared} launches of {found.kernels} kernels" if found.compared else ""
-        beside = f"as the CPU's, at most {found.worst:.1e} of the largest off" if found.alike else "as in float64"
-        lines.append(f"{target} is right: {count}, logits {beside}{kernels}")
+        lines.append(f"{target} is right: {count}, logits {_beside(found)}{kernels}")
     return "\n".join([*lines, *_beside_float64(found, target)])
+
+
+def _beside(found: Found) -> str:
+    """What right logits are held to."""
+    if not (found.alike or found.unsure):
+        return "as in float64"
+    off = f"as the CPU's, at most {found.worst:.1e} of the largest off"
+    return f"{off}, as far as rounded keys and values go" if found.unsure else off
 
 
 def _beside_float64(found: Found, target: str) -> list[str]:
