@@ -87,6 +87,17 @@ def test_sums_are_scaled_and_shifted(tmp_path: Path, norm: str, sizes: tuple[int
         assert close(found[name], value, 3e-5), name
 
 
+def test_neighbours_add_up_a_row_where_a_cluster_shares_out_its_tile(tmp_path: Path) -> None:
+    """56 columns are 14 vectors: were they shared out without a gap, each thread would add up whole rows."""
+    artifact = model(tmp_path, "root mean square", 64, 1024, 256, 112, options=":rows 64 :outputs 56 :splits 2")
+    text = artifact.code.decode()
+    kernel = text[text.index(".entry contraction_64x112(") :]
+    assert kernel[: kernel.index("\n}")].count("shfl") >= 16
+    weights = random_weights(artifact)
+    found, wanted = run(artifact, weights), expected(weights.exact(), "root mean square")
+    assert all(close(found[name], value, 3e-5) for name, value in wanted.items())
+
+
 def test_activations_that_are_rounded(tmp_path: Path) -> None:
     artifact = model(tmp_path, "layer", 96, 128, 64, 72, precision="fast")
     assert len(kernels_of_rows(artifact, 96)) == 1

@@ -10,6 +10,7 @@ from typing import Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.epilogue import BATCH, Epilogue, OtherPart, Placed, ResultRun, Span, places, valued
 from lispgpt.passes.kernels.products import Product
@@ -100,11 +101,34 @@ class TileResults:
         """Where in the tile those sums are that this thread adds up for the cluster, SUMS_AT_ONCE neighbours each."""
         t, unit = self.tiling, self.target.warpgroup
         assert unit is not None
-        vectors, threads = t.rows * t.outputs // SUMS_AT_ONCE, t.warpgroups * unit.threads
+        each, threads = self._vectors_of_a_row, t.warpgroups * unit.threads
+        vectors, last = t.rows * each, t.outputs - SUMS_AT_ONCE
         count = -(-vectors // t.splits)
         thread, first = b.sub(b.thread_id(), unit.threads), b.mul(self.rank, count)
-        found = places(thread, threads, count, t.outputs, SUMS_AT_ONCE, first)
-        return [(b.at_most(row, t.rows - 1) if vectors % t.splits else row, column) for row, column in found]
+        found = places(thread, threads, count, each * SUMS_AT_ONCE, SUMS_AT_ONCE, first)
+        ragged, past = vectors % t.splits, each * SUMS_AT_ONCE > t.outputs
+        return [
+            (b.at_most(row, t.rows - 1) if ragged else row, b.at_most(column, last) if past else column)
+            for row, column in found
+        ]
+
+    @cached_property
+    def _vectors_of_a_row(self) -> int:
+        """How many vectors of SUMS_AT_ONCE stand for a row where a cluster's threads share them out.  Where results are
+        made of sums over rows beside the product's, it is a power of two, if no thread takes more for it: so many
+        neighbours then add up one row between them.  Those past the row's end take its last vector."""
+        t, unit = self.tiling, self.target.warpgroup
+        assert unit is not None
+        each, threads = t.outputs // SUMS_AT_ONCE, t.splits * t.warpgroups * unit.threads
+        among = 1 << (each - 1).bit_length()
+        more = -(-t.rows * among // threads) > -(-t.rows * each // threads)
+        return each if self.others or more or not self._sums_rows else among
+
+    @property
+    def _sums_rows(self) -> bool:
+        """Whether a kernel's results are made of sums over rows, beside those of the product."""
+        kernel = self.product.result.owner.parent
+        return any(op.name == "linalg.reduce" for op in operations(kernel.regions[0].blocks[0]))
 
     @property
     def _lane(self) -> Index:
@@ -117,8 +141,8 @@ class TileResults:
         assert unit is not None
         if t.splits == 1:
             return 4
-        each, threads = t.outputs // SUMS_AT_ONCE, t.warpgroups * unit.threads
-        whole = t.rows * t.outputs // SUMS_AT_ONCE % (t.splits * threads) == 0 == t.outputs % SUMS_AT_ONCE
+        each, threads = self._vectors_of_a_row, t.warpgroups * unit.threads
+        whole = t.rows * each % (t.splits * threads) == 0 == t.outputs % SUMS_AT_ONCE
         return each if whole and each in (2, 4, 8, 16, 32) else 1
 
     def finish(self, tile: TilePlace, sums: list[ir.Value], begun: Begun) -> None:
