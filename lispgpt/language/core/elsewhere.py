@@ -103,7 +103,7 @@ ADVICE = {
     "int64 long": "the type is i64",
     "int16 short": "the type is i16",
     "bool boolean": "the type is i1: (cast x i1); inputs, weights and states say bool",
-    "u8": "what is stored as u8 is read as i32, and made by (saturate x u8)",
+    "u8 uint8 ubyte": "what is stored as u8 is read as i32, and made by (saturate x u8)",
     "size": "sizes are (shape x), and one of them (dim x 0)",
     "len length size-of": "a list has (count [1 2]), a tensor (dim x 0) rows",
     "ndim": "it is (rank x)",

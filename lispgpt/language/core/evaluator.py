@@ -127,8 +127,8 @@ class Evaluator:
             return parsed
         a_type = re.fullmatch(r"[a-z]{1,4}\d+\w*", name)
         types = "; types are i1, i8, i16, i32, i64, f16, bf16, f32, f64, index" if a_type else ""
-        otherwise = hint(name, environment.visible()) or types
-        self.site.fail(f"`{name}` is not defined{did_you_mean(name, environment.visible(), otherwise)}", symbol)
+        said = hint(name, environment.visible()) or did_you_mean(name, environment.visible(), types)
+        self.site.fail(f"`{name}` is not defined{said}", symbol)
 
     def _list(self, form: List, environment: Environment) -> Any:
         self.spend(1, form)

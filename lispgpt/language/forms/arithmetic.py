@@ -11,7 +11,7 @@ from typing import Any
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import NAMES, builtin
-from lispgpt.language.core.values import LoopIndex, describe
+from lispgpt.language.core.values import BlockType, LoopIndex, describe
 from lispgpt.language.forms import tensors
 from lispgpt.language.forms.casts import cast, fitting, is_float, is_number, same_type
 from lispgpt.language.reader.forms import Form, show
@@ -155,6 +155,9 @@ def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: An
 @builtin("cast", 2, 2)
 def _cast(evaluator: Evaluator, form: Form, value: Any, kind: Any) -> Any:
     """`(cast x T)`: a scalar, or each element of a tensor, as type T."""
+    if isinstance(kind, BlockType):
+        said = f"`cast` makes numbers, such as (cast x i8), and {kind.name} is a type of weights in blocks"
+        evaluator.site.fail(said, form)
     if not isinstance(kind, ir.Type):
         evaluator.site.fail(f"`cast` wants a type second: (cast x f32), and got {describe(kind)}", form)
     value = _operand(evaluator, value, form)
