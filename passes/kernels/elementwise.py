@@ -19,6 +19,9 @@ from lispgpt.passes.targets import Gpu, Target
 UNROUNDED = ("constant", "select", "bitcast", "extf", "truncf")
 """Ops of `arith` that do no arithmetic on the floats that they take or make."""
 
+MOVES = ("arith.addi", "arith.subi")
+"""Ops that may move the indices of a vector's elements."""
+
 
 class Values(Protocol):
     """A Reader: what it makes of the tensors, scalars and indices that a body takes, and scopes for nested blocks."""
@@ -43,9 +46,10 @@ class Values(Protocol):
 
 @dataclass(frozen=True)
 class Iota:
-    """The indices base, base + 1, … of a vector's elements."""
+    """The indices base, base + 1, … of a vector's elements.  moved: whether base is a loop's index plus something."""
 
     base: Index
+    moved: bool = False
 
 
 def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int) -> ir.Value:
@@ -184,7 +188,12 @@ class Body:
         if op.name == "tensor.extract":
             where = [self.values[o] if o in self.values else self.reader.index_of(o) for o in op.operands[1:]]
             return self._extract(op.operands[0], where)
-        operands = [self._materialized(self._value(o)) for o in op.operands]
+        values = [self._value(o) for o in op.operands]
+        if op.name in MOVES and not self.reader.target.aligned_rows:
+            moved = _moved(op.name, *values)
+            if moved is not None:
+                return moved
+        operands = [self._materialized(v) for v in values]
         wide = max((b.width_of(o) for o in operands), default=1)
         operands = [b.splat(o, wide) for o in operands]
         return self._arithmetic(op, operands, b.with_width(op.results[0].type, wide))
@@ -241,7 +250,8 @@ class Body:
             return self.reader.read(tensor, where)
         *outer, last = where
         if isinstance(last, Iota) and not any(wide[:-1]) and self._is_in_step(tensor):
-            return self.reader.read(tensor, [*outer, last.base], self.width)
+            with self.reader.stepping(self.reader.in_step and not last.moved):
+                return self.reader.read(tensor, [*outer, last.base], self.width)
         places = [[_lane(o, lane) for o in where] for lane in range(self.width)]
         return b.vector_of([self.reader.read(tensor, place) for place in places])
 
@@ -262,6 +272,15 @@ class Body:
 def _computed(map_: ir.AffineMap) -> bool:
     """Whether some index is more than a loop's or a number."""
     return any(not isinstance(e, (ir.AffineDimExpr, ir.AffineConstantExpr)) for e in map_.results)
+
+
+def _moved(name: str, first: Any, second: Any) -> Iota | None:
+    """What moves a vector's indices by one number; None where that is not what an op does."""
+    if name == "arith.addi" and isinstance(second, Iota):
+        first, second = second, first
+    if not isinstance(first, Iota) or isinstance(second, Iota) or b.width_of(second) > 1:
+        return None
+    return Iota(b.binary(name, b.as_value(first.base), second), moved=True)
 
 
 def _lane(value: Any, position: int) -> Index:

@@ -10,6 +10,8 @@ import pytest
 import seeded
 
 import lispgpt
+from lispgpt.compiler.driver import emit
+from lispgpt.compiler.request import Observer, Request
 
 Case = tuple[str, Callable[[np.ndarray, np.ndarray], np.ndarray]]
 CASES: dict[str, Case] = {
@@ -60,3 +62,27 @@ def test_odd_columns_of_bf16_compile_for_this_cpu(rows: int, tmp_path: Path) -> 
     (tmp_path / "odd.lisp").write_text(text)
     artifact = lispgpt.compile(tmp_path / "odd.lisp", shapes=[{"n": rows}])
     assert artifact.code
+
+
+MOVED = """
+(require nn arrays convolutions)
+(entry out [(x [6 64] f32)] {:y (tensor [i 6 j 48] (* 2.0 (at x i (+ 3 (+ (* i 2) j)))))})
+(entry weights [(x [2 6 6 24] f32) (g [2 6 6 32] f32)]
+  {:y (gradient-of-windows g x [32 24 3 3] [[1 1] [[1 1] [1 1]] [1 1]])})
+"""
+
+
+def test_neighbours_that_lie_some_places_on_are_read_at_once(tmp_path: Path) -> None:
+    program = tmp_path / "moved.lisp"
+    program.write_text(MOVED)
+    code = emit(Request(program), "schedule", Observer())
+    assert "index from vector" not in code
+    x, g = (seeded.rng().normal(size=shape).astype(np.float32) for shape in ((2, 6, 6, 24), (2, 6, 6, 32)))
+    rows = seeded.rng().normal(size=(6, 64)).astype(np.float32)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    taps = [[np.einsum("nhwo,nhwc->oc", g, padded[:, i : i + 6, j : j + 6]) for j in range(3)] for i in range(3)]
+    with lispgpt.load(program) as model:
+        found = model.run("weights", x=x, g=g)["y"]
+        np.testing.assert_allclose(found, np.array(taps).transpose(2, 3, 0, 1), atol=1e-4)
+        moved = model.run("out", x=rows)["y"]
+    np.testing.assert_array_equal(moved, np.stack([2 * rows[i, 3 + 2 * i : 51 + 2 * i] for i in range(6)]))
