@@ -86,6 +86,23 @@ def transposed(lines: Sequence[ir.Value]) -> list[ir.Value]:
     return lines
 
 
+def sums_of_lines(lines: Sequence[ir.Value]) -> ir.Value:
+    """A vector of what each line's numbers add up to, in place of a sum for each: halves of a line are added, as of one
+    alone, but those of two lines at once.  There are a power of two of them, at most as many as numbers in a line."""
+    lines, count = list(lines), len(lines)
+    width = b.width_of(lines[0])
+    while width > count:
+        width //= 2
+        halves = [[b.shuffled(line, line, range(start, start + width)) for line in lines] for start in (0, width)]
+        lines = [b.binary("arith.addf", *pair) for pair in zip(*halves, strict=True)]
+    distance = count // 2
+    while distance:
+        pairs = [_exchanged(lines[i], lines[i + distance], distance) for i in range(distance)]
+        lines = [b.binary("arith.addf", *pair) for pair in pairs]
+        distance //= 2
+    return lines[0]
+
+
 def _exchanged(upper: ir.Value, lower: ir.Value, distance: int) -> tuple[ir.Value, ir.Value]:
     """Two lines of a square with the upper one's odd groups of so many words in place of the lower one's even ones."""
     size = b.width_of(upper)

@@ -14,6 +14,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.kernels.matrices import sums_of_lines
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
@@ -23,6 +24,9 @@ PANEL_BYTES = 36 * 1024
 
 LINE_BYTES = 64
 """Of a cache."""
+
+SUMS_AT_ONCE = 4
+"""Neighbouring columns, at most, whose sums along k are added up together."""
 
 
 @dataclass(frozen=True)
@@ -138,21 +142,28 @@ class DotTiles:
     def _tile(self, block: Block, sums: ir.Value, row: Index, column: Index, height: int, width: int) -> None:
         rows = [b.add(row, i) for i in range(height)]
         columns = [b.add(column, j) for j in range(width)]
-        totals: list[ir.Value] = []
         inner = self.product.inner
         whole = inner // self.sizes.lanes * self.sizes.lanes
-        for first, last, lanes in ((0, whole, self.sizes.lanes), (whole, inner, 1)):
-            if first < last:
-                parts = self._along(block, rows, columns, first, last, lanes)
-                totals = [tree("arith.addf", pair) for pair in zip(totals, parts, strict=True)] if totals else parts
-        for i, row in enumerate(rows):
-            for j, column in enumerate(columns):
-                b.store(totals[i * width + j], sums, [row, column])
+        parts = [
+            self._along(block, rows, columns, first, last, lanes)
+            for first, last, lanes in ((0, whole, self.sizes.lanes), (whole, inner, 1))
+            if first < last
+        ]
+        for start, count in vector_ranges(width, SUMS_AT_ONCE):
+            each = max(1, self.sizes.lanes // count)
+            for first in range(0, height, each):
+                mine = range(first, min(first + each, height))
+                found = [[part[i * width + start + j] for i in mine for j in range(count)] for part in parts]
+                total = tree("arith.addf", [_added_up(lines) for lines in found])
+                for i in mine:
+                    place = [(i - first) * count + j for j in range(count)]
+                    value = b.shuffled(total, total, place) if b.width_of(total) > count else total
+                    b.store(value if count > 1 else b.lane_of(value, 0), sums, [rows[i], columns[start]], aligned=False)
 
     def _along(
         self, block: Block, rows: list[Index], columns: list[Index], first: int, last: int, lanes: int
     ) -> list[ir.Value]:
-        """The tile's sums over first ≤ k < last."""
+        """The tile's sums over first ≤ k < last, in vectors of so many lanes whose numbers are to be added up."""
         count, unroll = len(rows) * len(columns), 1
         while count < 4 and unroll < self.sizes.unroll and (last - first) % (2 * unroll * lanes) == 0:
             unroll *= 2
@@ -170,13 +181,27 @@ class DotTiles:
             return after
 
         results = b.loop(first, last, lanes * unroll, [zero] * (count * unroll), step)
-        return [b.reduce_vector("add", tree("arith.addf", results[i::count])) for i in range(count)]
+        return [tree("arith.addf", results[i::count]) for i in range(count)]
 
     def _left(self, block: Block, row: Index, k: Index, lanes: int) -> ir.Value:
         return b.extend(self.left.read(self.reader, block.batch, b.add(block.row, row), k, lanes))
 
     def _right(self, block: Block, column: Index, k: Index, lanes: int) -> ir.Value:
         return b.extend(self.right.read(self.reader, block.batch, b.add(block.column, column), k, lanes))
+
+
+def _added_up(lines: list[ir.Value]) -> ir.Value:
+    """What each line's numbers add up to, as a vector (a number of one), which may be longer."""
+    if len(lines) == 1:
+        return b.reduce_vector("add", lines[0])
+    if b.width_of(lines[0]) == 1:
+        return b.vector_of(lines + lines[-1:] * (whole_power(len(lines)) - len(lines)))
+    return sums_of_lines(lines + lines[-1:] * (whole_power(len(lines)) - len(lines)))
+
+
+def whole_power(count: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << (count - 1).bit_length()
 
 
 class OuterTiles:
