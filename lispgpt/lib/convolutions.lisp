@@ -301,16 +301,18 @@
 (defn batch-norm [x weight bias mean-state variance-state epsilon]
   (scaled-channels x (read-state mean-state) (read-state variance-state) weight bias epsilon))
 
-; each image's groups of channels by their own mean and variance: "Group Normalization", Wu and He 2018
+; each image's groups of channels by their own mean and variance: "Group Normalization", Wu and He 2018.  Sums are taken of
+; channels first, and what a group's are is spread over them again, so that all that is as large as x is read as it lies
 (defn group-norm-of-images [x groups weight bias epsilon]
   (let [[n c] [(dim x 0) (last-of (shape x))]
         between (fold * 1 (rest (take (- (rank x) 1) (shape x))))
         each (divided "a number of channels of" c groups "groups")
-        y (reshape (transpose (reshape x [n between groups each]) [0 2 1 3]) [(* n groups) (* between each)])
-        y (- y (mean y 1 true))
-        y (* y (elementwise (fn [v] (rsqrt (+ v epsilon))) (mean (square y) 1 true)))
-        y (reshape (transpose (reshape y [n groups between each]) [0 2 1 3]) (shape x))]
-    (+ (* y weight) bias)))
+        of-groups (fn [y] (mean (reshape (mean y 1) [(* n groups) each]) 1))
+        spread (fn [m] (tensor [b n one 1 k c] (at m (+ (* b groups) (quot k each)))))
+        y (reshape x [n between c])
+        y (- y (spread (of-groups y)))
+        y (* y (spread (elementwise (fn [v] (rsqrt (+ v epsilon))) (of-groups (square y)))))]
+    (+ (* (reshape y (shape x)) weight) bias)))
 
 ; ---- resampling, along an axis to another size: places are the middles of equal parts, as in PyTorch without align_corners
 
