@@ -458,3 +458,18 @@ def as_floats(words: ir.Value) -> ir.Value:
     signs = b.binary("arith.andi", wide, b.constant(0x80008000, wide.type))
     found = b.binary("arith.ori", sizes, signs)
     return b.extend(b.emit("vector.bitcast", [found], [ir.VectorType.get([count], ir.F16Type.get())]))
+
+
+def raised(words: ir.Value, power: int) -> ir.Value:
+    """The bytes of a vector of i32, each plus 2^power, in f32, whose mantissa they are put into; power: 7, where bytes
+    are below 128, 15 or 23."""
+    four, one = ir.VectorType.get([4], b.integer(8)), ir.VectorType.get([1], b.f32())
+    bits = (127 + power) << 23
+    exponent = b.emit("vector.bitcast", [b.constant(bits, ir.VectorType.get([1], b.i32()))], [four])
+    own = (23 - power) // 8
+    lanes = []
+    for number in range(b.width_of(words)):
+        word = b.emit("vector.bitcast", [b.shuffled(words, words, [number])], [four])
+        found = [b.shuffled(word, exponent, [place if i == own else 4 + i for i in range(4)]) for place in range(4)]
+        lanes += [b.lane_of(b.emit("vector.bitcast", [v], [one]), 0) for v in found]
+    return b.vector_of(lanes)

@@ -25,6 +25,7 @@ from lispgpt.passes.kernels.block_formats import (
     Load,
     as_floats,
     joined,
+    raised,
     words_of,
 )
 from lispgpt.passes.kernels.products import Operand
@@ -163,7 +164,7 @@ class BlockWeights:
             return numbers if less is None else b.binary("arith.subf", numbers, b.splat(less, width))
         above = b.binary("arith.mulf", scale, b.constant(float(self.format.least - 2**power), b.f32()))
         above = above if less is None else b.binary("arith.subf", above, less)
-        return b.fma(_above(self._bytes(numbers, k, target), power), b.splat(scale, width), b.splat(above, width))
+        return b.fma(raised(self._bytes(numbers, k, target), power), b.splat(scale, width), b.splat(above, width))
 
     def _exponent(self, parts: int) -> int | None:
         """Of the power of two that numbers are put above to be scaled; None where they are not."""
@@ -180,7 +181,7 @@ class BlockWeights:
         """
         if self.has_floats:
             return as_floats(self.format.numbers(words, k))
-        real = _above(self._bytes(words, k, target), 23)
+        real = raised(self._bytes(words, k, target), 23)
         return b.binary("arith.subf", real, b.constant(float(2**23 - self.format.least), real.type))
 
     def short(self, words: ir.Value, k: Index, target: Gpu) -> ir.Value:
@@ -239,21 +240,6 @@ def bytes_of_blocks(tensor: ir.Value) -> ir.Value | None:
         return None
     (rows, numbers), dtype = shape_of(tensor), find_dtype(kind)
     return tensor_behind(defining_op(viewed(tensor)), (rows, numbers // dtype.block, dtype.item_bytes))
-
-
-def _above(words: ir.Value, power: int) -> ir.Value:
-    """The bytes of a vector of i32, each plus 2^power, in f32, whose mantissa they are put into; power: 7, where bytes
-    are below 128, 15 or 23."""
-    four, one = ir.VectorType.get([4], b.integer(8)), ir.VectorType.get([1], b.f32())
-    bits = (127 + power) << 23
-    exponent = b.emit("vector.bitcast", [b.constant(bits, ir.VectorType.get([1], b.i32()))], [four])
-    own = (23 - power) // 8
-    lanes = []
-    for number in range(b.width_of(words)):
-        word = b.emit("vector.bitcast", [b.shuffled(words, words, [number])], [four])
-        found = [b.shuffled(word, exponent, [place if i == own else 4 + i for i in range(4)]) for place in range(4)]
-        lanes += [b.lane_of(b.emit("vector.bitcast", [v], [one]), 0) for v in found]
-    return b.vector_of(lanes)
 
 
 def _short_of(words: ir.Value, least: int, target: Gpu) -> ir.Value:

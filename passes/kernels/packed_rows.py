@@ -14,9 +14,9 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, shape_of, tensor_behind, viewed
-from lispgpt.passes.kernels.block_formats import EXCESS, FORMATS, as_floats, words_of
+from lispgpt.passes.kernels.block_formats import EXCESS, FORMATS, as_floats, raised, words_of
 from lispgpt.passes.kernels.elementwise import Values
-from lispgpt.passes.targets import Target
+from lispgpt.passes.targets import Gpu, Target
 
 
 def packed_kind(tensor: ir.Value) -> str:
@@ -27,15 +27,27 @@ def packed_kind(tensor: ir.Value) -> str:
 
 def packed_numbers(op: ir.Operation, reader: Values, index: Sequence[Index], width: int) -> ir.Value | None:
     """`width` neighbours of what a `packed` op computes, in bf16; None where they are to be read one by one."""
+    loads = packed_loads(op, reader, index, width)
+    if loads is None:
+        return None
+    return unpacked_numbers(ir.StringAttr(op.attributes["packed"]).value, *loads, width, reader.target)
+
+
+def packed_loads(
+    op: ir.Operation, reader: Values, index: Sequence[Index], width: int
+) -> tuple[ir.Value, ir.Value] | None:
+    """The words with the bytes of `width` neighbours of what a `packed` op computes, and with those that scale them.
+
+    None where they are to be read one by one.
+    """
     kind, (rows, row) = ir.StringAttr(op.attributes["packed"]).value, shape_of(op.results[0])
-    dtype, form = find_dtype(kind), FORMATS[kind]
-    block = row if kind in OWN_BLOCKS else dtype.block
-    nbytes = row_bytes(kind, block)
+    block = row if kind in OWN_BLOCKS else find_dtype(kind).block
+    nbytes, first = row_bytes(kind, block), FORMATS[kind].bits[0].first
     stored = tensor_behind(op, (rows, row // block, nbytes))
     within = block == row or (block % width == 0 and (reader.in_step or reader.target.aligned_rows))
     if stored is None or (width % 4 and width != 2) or not within:
         return None
-    first, (where, number) = form.bits[0].first, index
+    where, number = index
     place = [where, b.div(number, block) if block < row else 0]
     number = b.mod(number, block) if block < row else number
 
@@ -45,12 +57,12 @@ def packed_numbers(op: ir.Operation, reader: Values, index: Sequence[Index], wid
             size = gcd(first, nbytes, count) if reader.target.aligned_rows else gcd(row_bytes(kind, row), count)
             return words_of(lambda at, wide: reader.read(stored, [*place, at], wide), start, count, size)
 
-    return unpacked_numbers(kind, load(b.add(first, number), width), load(0, first), number, width, reader.target)
+    return load(b.add(first, number), width), load(0, first)
 
 
-def unpacked_numbers(kind: str, words: ir.Value, head: ir.Value, number: Index, width: int, target: Target) -> ir.Value:
-    """In bf16, `width` neighbours from a number of a block on, of words with their bytes and with what is ahead."""
-    scale = b.splat(FORMATS[kind].scales.scale(head, number)[0], width)
+def unpacked_numbers(kind: str, words: ir.Value, head: ir.Value, width: int, target: Target) -> ir.Value:
+    """In bf16, `width` neighbours of words with their bytes, and with what is ahead of their block's."""
+    scale = b.splat(FORMATS[kind].scales.scale(head, 0)[0], width)
     floats = find_dtype(kind).floats
     if floats and width == 2:
         words = b.emit("arith.extui", [words], [ir.VectorType.get([1], b.i32())])
@@ -62,6 +74,22 @@ def unpacked_numbers(kind: str, words: ir.Value, head: ir.Value, number: Index, 
     found = b.emit("vector.bitcast", [words], [ir.VectorType.get([width], b.integer(8))])
     real = b.emit("arith.sitofp", [found], [b.with_width(b.f32(), width)])
     return b.shortened(b.binary("arith.mulf", real, scale), ir.BF16Type.get())
+
+
+def unscaled_numbers(
+    kind: str, words: ir.Value, head: ir.Value, width: int, target: Gpu
+) -> tuple[ir.Value, ir.Value | None]:
+    """The same in f32, a multiple of four, and what all of a row are yet to be multiplied by, if anything."""
+    scale = FORMATS[kind].scales.scale(head, 0)[0]
+    if not find_dtype(kind).floats:
+        raw = raised(b.binary("arith.xori", words, b.constant(0x80808080, words.type)), 23)
+        whole = b.binary("arith.subf", raw, b.constant(float(2**23 + 128), raw.type))
+        rounded = b.shortened(b.binary("arith.mulf", whole, b.splat(scale, width)), ir.BF16Type.get())
+        return b.extend(rounded), None
+    if target.widens_e4m3:
+        excess = b.constant(1 / EXCESS, b.f32())
+        return b.extend(target.widened_e4m3(words)), b.binary("arith.mulf", scale, excess)
+    return as_floats(words), scale
 
 
 def _by_integers(words: ir.Value) -> ir.Value:

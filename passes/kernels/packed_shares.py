@@ -104,7 +104,7 @@ class PackedShare:
         whole = b.vector_of([*lanes, *[nothing] * (-self.width % WORD)])
         words = b.emit("vector.bitcast", [whole], [ir.VectorType.get([b.width_of(whole) // WORD], b.i32())])
         scale = b.emit("vector.bitcast", [head], [ir.VectorType.get([1], b.integer(8 * self.head))])
-        found = unpacked_numbers(self.kind, words, scale, self.start, b.width_of(whole), target)
+        found = unpacked_numbers(self.kind, words, scale, b.width_of(whole), target)
         if self.width == b.width_of(whole):
             return found
         return b.vector_of([b.lane_of(found, i) for i in range(self.width)])

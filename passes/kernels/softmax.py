@@ -26,15 +26,19 @@ class Running:
     def values(self) -> list[ir.Value]:
         return [self.top, self.total, self.sums]
 
-    def include(self, scores: Sequence[ir.Value], rows: Sequence[ir.Value], target: Gpu) -> Running:
-        """Take in more positions: their scores (-inf where masked) and rows of v."""
+    def include(
+        self, scores: Sequence[ir.Value], rows: Sequence[tuple[ir.Value, ir.Value | None]], target: Gpu
+    ) -> Running:
+        """Take in more positions: their scores (-inf where masked), and rows of v with what each is to be multiplied
+        by, if anything."""
         top = tree("arith.maxnumf", [self.top, *scores])
         scale = _power(self.top, top, target)
         total = b.binary("arith.mulf", self.total, scale)
         sums = b.binary("arith.mulf", self.sums, b.splat(scale, b.width_of(self.sums)))
-        for score, row in zip(scores, rows, strict=True):
+        for score, (row, factor) in zip(scores, rows, strict=True):
             weight = _power(score, top, target)
             total = b.binary("arith.addf", total, weight)
+            weight = weight if factor is None else b.binary("arith.mulf", weight, factor)
             sums = b.fma(b.splat(weight, b.width_of(sums)), row, sums)
         return Running(top, total, sums)
 

@@ -146,7 +146,8 @@ class Gpu(Target):
     threads start by pieces.  l2_bytes: of the cache of all cores.  Measured seconds, or 0: launch_, that a launch waits
     for the one ahead of it; cluster_, from one exchange among clusters that share layers to the next.  matrix_rest:
     nanoseconds that a subgroup may sleep between two matrix instructions while a core's units keep their clock
-    (decode_step/keep_clocked.py); 0: they do not keep it.  attention_keys: positions of a tile of f32 keys and values
+    (decode_step/keep_clocked.py); 0: they do not keep it.  widens_e4m3: whether an instruction has E4M3 numbers in F16.
+    attention_keys: positions of a tile of f32 keys and values
     at most, of which a lane's registers have room for all operands that the compiler loads early; 0: any.  registers:
     that the lanes of a core have together, and most_registers one of them.
     """
@@ -205,6 +206,7 @@ class Gpu(Target):
     launch_seconds: float = 0.0
     cluster_seconds: float = 0.0
     matrix_rest: int = 0
+    widens_e4m3: bool = False
     attention_keys: int = 0
     registers: int = 64 * 1024
     most_registers: int = 255
@@ -276,6 +278,10 @@ class Gpu(Target):
 
     def add_short_pair(self, a: ir.Value, other: ir.Value) -> ir.Value:
         """Emit the sums of two vectors of two BF16 numbers, where it `adds_short_pairs`."""
+        raise NotImplementedError
+
+    def widened_e4m3(self, words: ir.Value) -> ir.Value:
+        """Emit the E4M3 numbers that are the bytes of a vector of i32, in F16, where it `widens_e4m3`."""
         raise NotImplementedError
 
     def looked_up(self, table: Sequence[int], words: ir.Value) -> ir.Value:

@@ -84,6 +84,12 @@ class Cuda(Gpu):
     def add_short_pair(self, a: ir.Value, other: ir.Value) -> ir.Value:
         return b.instruction("llvm.nvvm.fma.rn.bf16x2", [a, b.constant(1.0, a.type), other], a.type)
 
+    def widened_e4m3(self, words: ir.Value) -> ir.Value:
+        halves = b.emit("vector.bitcast", [words], [ir.VectorType.get([2 * b.width_of(words)], b.integer(16))])
+        pair = b.with_width(ir.F16Type.get(), 2)
+        lanes = [b.lane_of(halves, i) for i in range(b.width_of(halves))]
+        return b.joined([b.instruction("llvm.nvvm.e4m3x2.to.f16x2.rn", [lane], pair) for lane in lanes])
+
     def _places(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
         """As four bits each."""
         pairs = b.binary("arith.ori", word, b.binary("arith.shrui", word, b.constant(4, word.type)))
@@ -169,6 +175,7 @@ HOPPER = Cuda(
     matrix=MMA_SYNC,
     dynamic_shared_bytes=PORTABLE_SHARED_BYTES,
     early_launch=True,
+    widens_e4m3=True,
     cluster=8,
     cluster_cores=120,
     launch_seconds=HOPPER_LAUNCH,

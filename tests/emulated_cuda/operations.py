@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from emulated_cuda.registers import SIGNED, UNSIGNED, bf16, bytes_of, names
 
+from lispgpt.runtime.checkpoints.floats_of_8_bits import floats_of_8_bits
+
 COMPARE = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
@@ -207,6 +209,11 @@ class Operations(ABC):
         to, source = suffixes[-2:]
         if to == "bf16x2":
             high, low = (bf16(self.value(o, "f32")).astype(np.uint64) for o in operands[1:])
+            self.write(operands[0], high << np.uint64(16) | low, lanes)
+        elif source == "e4m3x2":
+            low, high = bytes_of(self.value(operands[1], "u32"))[:, :2].T
+            halves = [floats_of_8_bits("f8e4m3")[half].astype(np.float16).view(np.uint16) for half in (high, low)]
+            high, low = (half.astype(np.uint64) for half in halves)
             self.write(operands[0], high << np.uint64(16) | low, lanes)
         elif to == "f16x2":
             with np.errstate(over="ignore"):

@@ -167,6 +167,7 @@ def test_steps_pack_and_write_their_rows_in_attention(kind: str, tmp_path: Path)
         attention, result = entry.launches
         assert attention.kernel.startswith("attention") and result.kernel == f"rows_{batch}x2048"
         assert batch == 1 or attention.grid[0] == batch * 8
+        assert ("cvt.rn.f16x2.e4m3x2" in made.code.decode()) == (kind == "fp8")
 
 
 def test_rows_that_are_no_numbers(tmp_path: Path) -> None:

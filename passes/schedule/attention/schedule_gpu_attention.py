@@ -49,8 +49,8 @@ from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.recognise.attention import Attention, attention_of
 from lispgpt.passes.recognise.cache_writes import CacheWrite
-from lispgpt.passes.recognise.score_operands import Operand
-from lispgpt.passes.schedule.attention.lane_shares import Share, lane_share, lane_width, one_load
+from lispgpt.passes.schedule.attention.lane_loads import LaneLoads, Row
+from lispgpt.passes.schedule.attention.lane_shares import lane_share, lane_width, one_load
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
@@ -155,6 +155,10 @@ class _RowAttention:
         self.key, self.value = (lane_share(operand, lane, self.lanes, self.target) for operand in operands)
         self.reader = Reader(self.target)
         bind_cache(self.attention, self.reader)
+        self.keys, self.values = (
+            LaneLoads(operand, share, self.reader, self.target)
+            for operand, share in zip(operands, (self.key, self.value), strict=True)
+        )
         self.target.dependency_release()
         early = self._can_look_early()
         if not early:
@@ -212,42 +216,42 @@ class _RowAttention:
         for u in range(self.unroll):
             at = b.add(t, u * self.stride)
             at = b.or_zero(b.less(at, self.end), at)
-            keys.append(self._read(self.attention.keys, at, self.key))
-            values.append(self._read(self.attention.values, at, self.value))
+            keys += self.keys.load(self.place, at)
+            values += self.values.load(self.place, at)
         return keys + values
 
-    def _read(self, operand: Operand, t: Index, share: Share) -> ir.Value:
-        return read_operand(self.reader, operand, self.place, t, share.start, share.width)
-
-    def _scored(self, t: Index, fetched: list[ir.Value]) -> tuple[list[list[ir.Value]], list[ir.Value]]:
+    def _scored(self, t: Index, fetched: list[ir.Value]) -> tuple[list[list[ir.Value]], list[Row]]:
         """Each head's scores of the lane's positions (-inf past the end) and their values (0 past the end)."""
         scores: list[list[ir.Value]] = [[] for _ in self.places]
-        rows = []
+        rows, of_key, of_value = [], self.keys.count, self.values.count
+        keys, values = fetched[: self.unroll * of_key], fetched[self.unroll * of_key :]
         for u in range(self.unroll):
             at = b.add(t, u * self.stride)
             inside = b.less(at, self.end)
             there = b.or_zero(inside, at) if self.attention.biased else at
-            for own, score in zip(scores, self._scores(b.extend(fetched[u]), there), strict=True):
+            key = self.keys.made(keys[u * of_key : (u + 1) * of_key])
+            for own, score in zip(scores, self._scores(key, there), strict=True):
                 own.append(b.select(inside, score, b.constant(float("-inf"), b.f32())))
-            rows.append(b.masked(inside, b.extend(fetched[self.unroll + u])))
+            rows.append(self.values.made_where(inside, values[u * of_value : (u + 1) * of_value]))
         return scores, rows
 
-    def _scores(self, key: ir.Value, t: Index) -> list[ir.Value]:
+    def _scores(self, row: Row, t: Index) -> list[ir.Value]:
         """Each head's of one position."""
-        found = []
+        found, (key, factor) = [], row
         for place, query in zip(self.places, self.queries, strict=True):
             product = b.horizontal("arith.addf", b.binary("arith.mulf", query, key))
             score = subgroup_reduce("arith.addf", product, self.lanes, self.target.subgroup)
+            score = score if factor is None else b.binary("arith.mulf", score, factor)
             found.append(score_at(self.reader, self.attention, place, t, score))
         return found
 
     def _own_position(self) -> list[Running]:
         """The row's own key and value: one team takes them in, and one for each cached head writes them."""
         key, value = (self._own(number) for number in range(2))
-        scores = self._scores(b.extend(key), self.last)
+        scores = self._scores((b.extend(key), None), self.last)
         is_first = b.equal(b.add(b.mul(self.part, self.threads), b.div(self.thread, self.lanes)), 0)
         scores = [b.select(is_first, score, b.constant(float("-inf"), b.f32())) for score in scores]
-        row = b.extend(value)
+        row = b.extend(value), None
         return [empty(self.value.width).include([score], [row], self.target) for score in scores]
 
     def _own(self, number: int) -> ir.Value:
