@@ -31,6 +31,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.model.kernel_traffic import FROM_TENSOR, memory_of, moved_bytes, tensor_bytes
 from lispgpt.passes.model.product_rows import CACHED_ONLY, cached_columns
 from lispgpt.passes.recognise.attention import Attention, attention_of
+from lispgpt.passes.recognise.cache_writes import stored_rows
 
 SOFTMAX_OPERATIONS = 5
 FREE = ("constant", "extf", "truncf", "select", "bitcast", "sitofp", "uitofp", "fptosi", "fptoui")
@@ -122,8 +123,8 @@ def _unread_bytes(kernel: ir.Operation) -> int:
 
 @dataclass(frozen=True)
 class _Looked:
-    """Attention over positions up to each row's own.  cached: keys and values that come from memory.  uses: the
-    products' operands that keys and values are."""
+    """Attention over positions up to each row's own.  cached: keys and values that come from memory, as they are kept.
+    uses: the products' operands that keys and values are."""
 
     attention: Attention
     cached: tuple[ir.Value, ...]
@@ -144,7 +145,7 @@ def _positions(attention: Attention) -> _Looked | None:
     sides = {attention.scores: attention.keys.tensor, attention.weighted: attention.values.tensor}
     return _Looked(
         attention,
-        tuple(value for value in sides.values() if memory_of(value) is not None),
+        tuple(rows for rows in map(stored_rows, sides.values()) if memory_of(rows) is not None),
         {(op, list(op.operands).index(value)) for op, value in sides.items()},
         prod(shape_of(position)),
         prod(attention.extents[d] for d in dims if d in attention.shared),

@@ -13,6 +13,7 @@ import seeded
 from compiled_models import compile_text, random_weights
 from emulated_cuda.device import EmulatedCuda
 
+from lispgpt.base.dtypes import row_bytes
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import compile_request
 from lispgpt.compiler.request import Observer, Request
@@ -168,6 +169,7 @@ def test_steps_pack_and_write_their_rows_in_attention(kind: str, tmp_path: Path)
         assert attention.kernel.startswith("attention") and result.kernel == f"rows_{batch}x2048"
         assert batch == 1 or attention.grid[0] == batch * 8
         assert ("cvt.rn.f16x2.e4m3x2" in made.code.decode()) == (kind == "fp8")
+        assert made.kernels[attention.kernel]["work"]["position_bytes"] == 2 * 8 * row_bytes(kind, 64)
 
 
 def test_rows_that_are_no_numbers(tmp_path: Path) -> None:
