@@ -7,8 +7,9 @@ Before:                                    After:
 Requires: f32 scalars or vectors of it (integers for ipowi and absi); other types are left alone.
 Ensures: what is left of `math` on them is what chips have: fma, sqrt, absf, copysign, rounding, bits' counts; with
 `shifted-bf16` no scalar bf16 is widened but by a shift, nor put into a vector but as a whole number, and on CPUs no f32
-is rounded to bf16 but by an instruction or as a whole number.  Errors are at most 2 units in the last place for exp,
-exp2, tanh, rsqrt and logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.
+is rounded to bf16 but by an instruction or as a whole number; where the target asks for it, one of two vectors of
+masked words is chosen number by number.  Errors are at most 2 units in the last place for exp, exp2, tanh, rsqrt and
+logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.
 sin, cos and tan are for arguments up to 10^6, near whose multiples of π/2 they are exact to 10^-7 of 1; up to 10^9 they
 are exact to 10^-5, and of all numbers sines and cosines are from -1 to 1.
 """
@@ -22,10 +23,10 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number, is_finite, where
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import everything_in
+from lispgpt.ir.structure import defining_op, everything_in
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower import angles, exponentials, powers
-from lispgpt.passes.targets import Cpu
+from lispgpt.passes.targets import Cpu, Target
 
 
 def _round(x: Number) -> Number:
@@ -81,7 +82,7 @@ class ExpandMath(Pass):
 
     shifted_bf16: bool = False
 
-    def run(self, module: ir.Module, target: object) -> None:
+    def run(self, module: ir.Module, target: Target) -> None:
         rounds = self.shifted_bf16 and isinstance(target, Cpu) and not target.rounds_to_bf16
         for op in everything_in(module.operation):
             if op.name in OF_INTEGERS:
@@ -96,6 +97,8 @@ class ExpandMath(Pass):
                 _replace(op, _put_together)
             elif rounds and op.name == "arith.truncf" and _is_f32(op) and b.element_of(op.results[0].type) == _bf16():
                 _replace(op, _rounded)
+            elif target.chooses_masked_words_apart and op.name == "arith.select" and _is_of_masked_words(op):
+                _replace(op, _chosen_apart)
 
 
 def _replace(op: ir.Operation, *expansions: Callable[..., Number]) -> None:
@@ -128,6 +131,18 @@ def _rounded(x: Number) -> Number:
     nearest = (bits + 0x7FFF + (bits.signed_shift(16) & 1)).signed_shift(16)
     found = where(x.is_("uno", x), bits.signed_shift(16) | 0x40, nearest)
     return found.emit("arith.trunci", element=ir.IntegerType.get_signless(16)).emit("arith.bitcast", element=_bf16())
+
+
+def _is_of_masked_words(op: ir.Operation) -> bool:
+    """Whether it chooses between vectors of whole numbers, one of which has bits set, cleared or turned."""
+    makers = [made.name for operand in op.operands if (made := defining_op(operand)) is not None]
+    return b.width_of(op.results[0]) > 1 and any(name in ("arith.andi", "arith.ori", "arith.xori") for name in makers)
+
+
+def _chosen_apart(condition: Number, first: Number, second: Number) -> Number:
+    """One of two vectors, number by number."""
+    lanes = ([b.lane_of(x.value, i) for x in (condition, first, second)] for i in range(b.width_of(first.value)))
+    return Number(b.vector_of([b.select(*lane) for lane in lanes]))
 
 
 def _bf16() -> ir.Type:

@@ -26,6 +26,7 @@ from lispgpt.passes.lower.collect_gpu_kernels import MODULE_NAME, CollectGpuKern
 from lispgpt.passes.lower.expand_math import ExpandMath
 from lispgpt.passes.lower.gpu_to_cpu import GpuToCpu
 from lispgpt.passes.lower.lockstep import in_lockstep
+from lispgpt.passes.targets import Target
 
 TO_LLVM = (
     *("convert-scf-to-cf", "lower-affine", "arith-expand{include-bf16=true}", "convert-math-to-llvm"),
@@ -54,7 +55,7 @@ class HandKernelsToCpu(Pass):
 
     subgroup_size: int = 32
 
-    def run(self, module: ir.Module, target: object) -> None:
+    def run(self, module: ir.Module, target: Target) -> None:
         kernels = [kernel for kernel in kernel_functions(module, "hand") if not in_lockstep(kernel, self.subgroup_size)]
         if not kernels:
             return

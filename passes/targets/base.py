@@ -66,6 +66,9 @@ class Target:
     aligned_rows: ClassVar[bool] = False
     """Whether every buffer starts where the widest load may, so that rows which such loads divide are aligned."""
 
+    chooses_masked_words_apart: ClassVar[bool] = False
+    """Whether LLVM aborts where one of two vectors of words is chosen of which some bits are set, cleared or turned."""
+
     maximum: ClassVar[str] = "arith.maximumf"
     """The op that is one instruction, where no element is NaN."""
 

@@ -28,6 +28,7 @@ class Rocm(Gpu):
     attach_pass: ClassVar[str] = "rocdl-attach-target"
     convert_pass: ClassVar[str] = "convert-gpu-to-rocdl"
     device_scope: ClassVar[str] = "agent"
+    chooses_masked_words_apart: ClassVar[bool] = True
     register_constraints: ClassVar[tuple[str, str]] = ("v", "s")
     own_options: ClassVar[frozenset[str]] = frozenset(
         ("chip", "features", "chipset", "runtime", "triple", "abi", "wave64", "finite-only", "unsafe-math")
