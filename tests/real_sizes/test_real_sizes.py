@@ -121,6 +121,22 @@ def test_no_registers_of_a_prompts_attention_spill(
 
 
 @pytest.mark.drawn
+@pytest.mark.parametrize(
+    "chip, program, precision", [("gfx1151", "llama_tiny", "fast"), ("gfx1201", "gemma2", "exact")]
+)
+def test_few_registers_of_wide_heads_spill(chip: str, program: str, precision: str, tmp_path: Path) -> None:
+    """Whose sums alone are half of a lane's registers."""
+    head = {"llama_tiny": "head-size", "gemma2": "head-width"}[program]
+    widths = {"width": 64, "heads": 4, "kv-heads": 2, head: 256, "hidden": 64, "vocab": 128}
+    wanted = {"entries": ("prefill",), "longest": 128, "precision": precision}
+    source = Path(__file__).resolve().parents[2] / "examples" / f"{program}.lisp"
+    sizes_of = {"layers": 2, "context": 1024, "cache-type": "bf16", **widths}
+    artifact, _ = compile_request(Request(source, f"rocm:{chip}", sizes_of, **wanted), Observer())  # type: ignore[arg-type]
+    opened = open_chip(artifact)
+    assert max(opened.scratch(name) for name in artifact.kernels) <= 128
+
+
+@pytest.mark.drawn
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
 def test_no_registers_of_attentions_gradients_spill(chip: str, tmp_path: Path) -> None:
     """Whose tiles of scores are two, beside sums for keys and for values."""

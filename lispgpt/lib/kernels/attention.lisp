@@ -37,7 +37,7 @@
         sums (+ (words (tile.width a)) (words each))
         kept (and (not lined) (<= (+ sums (tile.query-words a)) most-words))
         shared (tile.shares-queries a)
-        lined (or lined (and (not kept) (<= (words (tile.width a)) 112)
+        lined (or lined (and (not kept) (or (<= (words (tile.width a)) 112) (not (tile.makes-room? a)))
                              (<= (tile.block-bytes shared rows keys 1 members) (tile.room a))))
         a (if lined shared a)
         held (if kept (+ sums (tile.query-words a)) sums)
@@ -54,7 +54,8 @@
 
 ; Whether lanes have registers for it, where the compiler makes no room.  Keys in F32 take twice as many on their way:
 ; where they are rounded, rows that no others share leave room; where they are split, what is on its way goes beside
-; sums, weights and queries, and some 112 of the 256 that lanes of subgroups of 32 have are taken by all else.
+; sums, weights and queries, and some 112 of the 256 that lanes of subgroups of 32 have are taken by all else.  Where sums
+; are half of these, queries lie in shared memory.
 (defn bearable? [a [rows members keys slots kept resident lined]]
   (let [[queries parts] (tile.operand-parts a)
         lanes (* (quot rows 16) members (capability subgroup-size))
@@ -62,7 +63,7 @@
         sums (+ (words (tile.width a)) (words each))
         on-way (quot (* keys (+ (tile.depth a) (tile.width a))) lanes)]
     (cond (tile.makes-room? a) true
-          (> (words (tile.width a)) 112) (and (= [rows keys] [64 16]) (<= (* parts (tile.query-words a)) 256))
+          (> (words (tile.width a)) 112) (and lined (= [rows keys] [64 16]))
           (not (or kept lined)) false
           (> parts 1) (and (<= sums 72) (<= (+ sums (if kept (tile.query-words a) 0) on-way 112)
                                             (* 8 (capability subgroup-size))))
