@@ -45,15 +45,14 @@ class Batch:
     """entry: decodes one position of each of several sequences.  chooses: whether it also chooses tokens as all texts
     want them, which the host does otherwise, by its logits.  intake: takes in short prompts of some of them at once.
     idle: from which position on each place has nothing to keep, where no text is.  apart: seconds between two pieces of
-    a text, whose tokens are one piece where steps take less.  steps: how many there were so far.  ahead: how many are
-    launched ahead, each by a launch of its own or with some others.  together: how many prompts are taken in at
-    once."""
+    a text, whose tokens are one piece where steps take less.  steps: how many there were so far.  together: how many
+    prompts are taken in at once."""
 
     def __init__(self, session: Session, entry: Entry, chooses: bool, intake: Entry | None = None) -> None:
         self.session, self.entry, self.chooses = session, entry, chooses
         self.places: list[Text | None] = [None] * entry.sizes["batch"]
         self.idle = [0] * len(self.places)
-        self.apart, self.steps, self.ahead = 0.0, 0, STEPS_AHEAD
+        self.apart, self.steps = 0.0, 0
         self._waiting: deque[Text] = deque()
         self._counted: dict[int, tuple[Text, int, int]] = {}
         self._intake = intake
@@ -179,8 +178,7 @@ class Batch:
             yield self.session.result(self.entry, named)
             return
         self.session.put(self.entry, inputs)
-        steps = self.ahead if self.entry.repeats is None else max(self.ahead, TOGETHER_AHEAD)
-        ahead = steps if self.entry.repeatable else 1
+        ahead = self._steps_ahead() if self.entry.repeatable else 1
         most = min(text.generator.limit - text.generator.position for text in texts)
         most = min([most, *(texts[0].generator.context - idle for idle in self.idle)])
         count = min(most, self._until_places([text.room for text in texts]))
@@ -193,6 +191,10 @@ class Batch:
             yield from self._steered(inputs[MASK], count, all_go_on)
         else:
             yield from self.session.repeat(self.entry, result_of(self.entry), count, ahead, all_go_on)
+
+    def _steps_ahead(self) -> int:
+        """How many steps are launched ahead of what is read, each by a launch of its own or with some others."""
+        return STEPS_AHEAD if self.entry.repeats is None else TOGETHER_AHEAD
 
     def _steered(self, masks: np.ndarray, count: int, go_on: Callable[[], bool]) -> Iterator[np.ndarray]:
         """What each of `count` steps gives, of which some texts wait for what the one before it gave them: these have

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 
-from lispgpt.runtime.batch import STEPS_AHEAD, Batch
+from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.batch_states import unsettle
 from lispgpt.runtime.decoding import GREEDY
 from lispgpt.runtime.devices.base import READS_AHEAD
@@ -16,8 +17,10 @@ from lispgpt.runtime.text import Text
 SECONDS_APART, SECONDS_A_PIECE = 0.005, 0.00025
 """Tokens that come within the first are one piece of their text; within the second for each text that runs, where that
 is longer: many pieces take longer to make and to send than tokens do."""
-SECONDS_AHEAD = 0.004
-"""Of steps that are launched ahead where they are short: about what making pieces of all texts takes."""
+SECONDS_OF_A_PIECE = 0.0000625
+"""About what making a piece of a text takes, while which the device is to have steps to do."""
+KNOWN_BY = 4
+"""Steps in a row by which it is known what one takes."""
 
 
 class Places(Batch):
@@ -35,6 +38,7 @@ class Places(Batch):
         super().__init__(session, entry, True, intake)
         self._greedy, self.other = entry, other
         self._wanted, self._began = wanted, 0.0
+        self._seconds: float | None = None
 
     def comes(self, prompt: Sequence[int], waiting: int, begun: int) -> bool:
         """Whether a prompt is to be taken in now, the first of so many that wait, with so many others.
@@ -68,9 +72,15 @@ class Places(Batch):
         self.apart = max(SECONDS_APART, SECONDS_A_PIECE * len(texts))
         started, before = time.monotonic(), self.steps
         yield from self._decode()
-        if (steps := self.steps - before) >= READS_AHEAD:
-            fit = int(SECONDS_AHEAD * steps / (time.monotonic() - started))
-            self.ahead = min(max(fit, STEPS_AHEAD), READS_AHEAD)
+        if (steps := self.steps - before) >= KNOWN_BY:
+            self._seconds = (time.monotonic() - started) / steps
+
+    def _steps_ahead(self) -> int:
+        """As many as take as long as making pieces of all texts does: who comes next waits for all of them."""
+        if self._seconds is None:
+            return super()._steps_ahead()
+        texts = sum(text is not None for text in self.places)
+        return min(max(1, ceil(SECONDS_OF_A_PIECE * texts / self._seconds)), READS_AHEAD)
 
     def drafted(self, place: int, stop: Callable[[], bool]) -> Iterator[Iterator[str]]:
         """Runs that check drafts of the text at a place, by itself and on the states for one sequence; of each its

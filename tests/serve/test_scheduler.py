@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -257,6 +258,19 @@ def test_a_text_is_told_as_it_is_made_and_ends_when_it_is_cancelled(model: lispg
         assert times[7] - times[0] > 0.02
     finally:
         scheduler.close()
+
+
+@pytest.mark.parametrize(
+    ("texts", "milliseconds", "steps"),
+    [(64, 0.5, 8), (8, 0.5, 1), (64, 1.5, 3), (64, 0.1, 16), (1, 20.0, 1), (9, None, 4)],
+)
+def test_few_texts_have_few_steps_ahead_of_what_comes_next(texts: int, milliseconds: float | None, steps: int) -> None:
+    """Whoever comes waits for all of them; making pieces of many texts takes as long as several steps do."""
+    entry: Any = SimpleNamespace(sizes={"batch": 64}, repeats=None)
+    places: Any = Places(cast(Session, None), entry, None, lambda: False, None)
+    places.places[:texts] = [object()] * texts
+    places._seconds = None if milliseconds is None else milliseconds / 1e3
+    assert places._steps_ahead() == steps
 
 
 def test_a_long_prompt_holds_up_no_other_text(
