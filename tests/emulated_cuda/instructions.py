@@ -42,7 +42,7 @@ def polls(kernel: Kernel) -> np.ndarray:
     found, start, seen = np.full(len(kernel.body) + 1, len(kernel.body) + 1), 0, False
     labels = set(kernel.labels.values())
     for at, instruction in enumerate(kernel.body):
-        if at in labels or (at and kernel.body[at - 1].op.startswith("bra")):
+        if at in labels or (at and kernel.body[at - 1].op.startswith(("bra", "brx"))):
             start, seen = at, False
         if instruction.op.startswith("ld.relaxed") and not seen:
             found[at], seen = start, True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 from emulated_cuda.registers import SIGNED, UNSIGNED, bf16, bytes_of, names
@@ -30,6 +31,25 @@ def of_registers(name: str) -> bool:
     return name in BINARY or name in UNARY or hasattr(Operations, f"op_{name}")
 
 
+def bf16_as_f32(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def f16_bits(numbers: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float16).view(np.uint16)
+
+
+HALVES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
+    "bf16": (bf16_as_f32, bf16),
+    "f16": (lambda bits: bits.view(np.float16).astype(np.float32), f16_bits),
+    "s16x2": (lambda bits: bits.view(np.int16), lambda numbers: numbers.astype(np.int16).view(np.uint16)),
+    "u16x2": (lambda bits: bits, lambda numbers: numbers.astype(np.uint16)),
+}
+HALVES |= {f"{kind}x2": HALVES[kind] for kind in ("bf16", "f16")}
+"""How numbers are made of 16 bits, and these of what is computed, by the type of an instruction."""
+
+
 class Operations(ABC):
     """Instructions that touch registers only; width: how many threads' values there are, each for itself.  clock: goes
     on when it is read."""
@@ -46,8 +66,8 @@ class Operations(ABC):
     def execute(self, name: str, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         kind = suffixes[-1] if suffixes else ""
         handler = getattr(self, f"op_{name}", None)
-        if kind in ("bf16", "bf16x2") and (name in BINARY or name in UNARY or name == "fma"):
-            self._of_bf16(name, kind, operands, lanes)
+        if kind in HALVES and (name in BINARY or name in UNARY or name == "fma"):
+            self._of_halves(name, suffixes, operands, lanes)
         elif handler is not None:
             handler(suffixes, operands, lanes)
         elif name in BINARY:
@@ -62,14 +82,17 @@ class Operations(ABC):
         else:
             raise NotImplementedError(name + "." + ".".join(suffixes))
 
-    def _of_bf16(self, name: str, kind: str, operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """Arithmetic on a BF16, or on both of a register: rounded once."""
+    def _of_halves(self, name: str, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Arithmetic on a number of 16 bits, or on both of a register: of floats, rounded once."""
         compute = (BINARY | UNARY | {"fma": lambda a, b, c: (a.astype(np.float64) * b + c).astype(np.float32)})[name]
-        words = [self.value(o, "u32") for o in operands[1:]]
-        found = np.zeros(self.width, np.uint64)
-        for place in range(2 if kind == "bf16x2" else 1):
-            values = [(w >> np.uint32(16 * place) << np.uint32(16)).view(np.float32) for w in words]
-            found |= bf16(compute(*values)).astype(np.uint64) << np.uint64(16 * place)
+        words, found = [self.value(o, "u32") for o in operands[1:]], np.zeros(self.width, np.uint64)
+        taken, given = HALVES[suffixes[-1]]
+        for place in range(2 if suffixes[-1].endswith("x2") else 1):
+            values = [taken((w >> np.uint32(16 * place)).astype(np.uint16)) for w in words]
+            made = compute(*values)
+            if "NaN" in suffixes:
+                made = np.where(np.any([np.isnan(v) for v in values], axis=0), np.float32(np.nan), made)
+            found |= given(made).astype(np.uint64) << np.uint64(16 * place)
         self.write(operands[0], found, lanes)
 
     def op_mul(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 
@@ -30,6 +31,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class Kernel:
+    """tables: the labels that a jump by a number chooses from."""
+
     parameters: tuple[str, ...]
     threads: int
     shared: dict[str, int]
@@ -38,10 +41,13 @@ class Kernel:
     labels: dict[str, int]
     cluster: int = 1
     constants: tuple[Constant, ...] = ()
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 PLACES = re.compile(r"^\t\.loc\t(\d+) (\d+) .*$", re.MULTILINE)
 FILES = re.compile(r'^\t\.file\t(\d+) "(?:.*/)?([^/"]*)"', re.MULTILINE)
+
+TABLES = re.compile(r"(\w+):\s*\.branchtargets([^;]*);")
 
 
 @lru_cache(256)
@@ -71,7 +77,8 @@ def parse(text: str, name: str) -> Kernel:
     threads = int(re.search(r"\.maxntid (\d+)", match[2])[1])  # type: ignore[index]
     cluster = re.search(r"\.reqnctapercluster (\d+)", match[2])
     size_of_cluster = int(cluster[1]) if cluster else 1
-    return Kernel(parameters, threads, shared, size, tuple(body), labels, size_of_cluster, _constants(text))
+    tables = {table: tuple(re.findall(r"\$L\w+", of)) for table, of in TABLES.findall(match[3])}
+    return Kernel(parameters, threads, shared, size, tuple(body), labels, size_of_cluster, _constants(text), tables)
 
 
 def _constants(text: str) -> tuple[Constant, ...]:

@@ -27,6 +27,15 @@ def behind_zeros(x: np.ndarray, count: int) -> np.ndarray:
     return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(count, 0)])
 
 
+def short(times: int, x: np.ndarray) -> np.ndarray:
+    return np.trunc(np.float32(times) * x.astype(np.float32)).astype(np.int16)
+
+
+def ways(x: np.ndarray, number: int) -> np.ndarray:
+    found = (np.sin(x), np.exp(x), np.tanh(x), np.sqrt(np.abs(x)), x * x, np.cos(x))
+    return found[number] if number < len(found) else x
+
+
 PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
     "a product with a slice that starts inside a vector": (
         "(weights (w [26 1] bf16) (x [16 1 24 24]))",
@@ -107,6 +116,18 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(weights (x [4 16] bf16) (y [4 16] bf16))",
         "(elementwise (fn [a b] (select (>= a b) 1.0 0.0)) x y)",
         lambda a: (a["x"] >= a["y"]).astype(np.float64),
+    ),
+    "minima and sums of pairs of 16 bits": (
+        "(weights (w [3 48]) (x [3 48]))",
+        "(let [a (cast (* 900.0 w) i16) b (cast (* 700.0 x) i16)] (cast (+ (min a b) (max a (cast 50 i16))) f32))",
+        lambda a: np.minimum(short(900, a["w"]), short(700, a["x"])) + np.maximum(short(900, a["w"]), 50),
+    ),
+    "one of several ways, by a number": (
+        "(weights (w [3 48]))",
+        "(tensor [r 3 c 48] (let [a (at w r c) n (cast (* 9.0 (abs (at w r 0))) i32)]"
+        " (cond (= n 0) (sin a) (= n 1) (exp a) (= n 2) (tanh a) (= n 3) (sqrt (abs a)) (= n 4) (* a a) (= n 5) (cos a)"
+        "  :else a)))",
+        lambda a: np.stack([ways(row, int(np.float32(9) * abs(np.float32(row[0])))) for row in a["w"]]),
     ),
     "a computed column": (
         "(weights (x [32 1]) (s [1]) (w [6 32]))",

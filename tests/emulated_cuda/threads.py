@@ -246,8 +246,13 @@ class Threads(
         at[lanes] += 1
         if self.races:
             self.races.line = here
-        if name == "bra":
-            at[taken] = self.kernel.labels[instruction.operands[0]]
+        if name in ("bra", "brx"):
+            if name == "bra":
+                at[taken] = self.kernel.labels[instruction.operands[0]]
+            else:
+                number, table = instruction.operands
+                places = np.array([self.kernel.labels[label] for label in self.kernel.tables[table]])
+                at[taken] = places[self.value(number, "u32")[taken]]
             back = (self.polls[self.polled_at] <= at) & (at <= self.polled_at)
             self.polled_at[lanes & ~back] = -1
         elif name in ("ret", "exit"):
