@@ -25,6 +25,7 @@ from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.cache_rows import attentions
+from lispgpt.passes.kernels.cached_results import is_made
 from lispgpt.passes.kernels.kernel import refusable
 from lispgpt.passes.kernels.offers import TUNED, Offer, has_left, note_identity, note_offers
 from lispgpt.passes.kernels.products import CHOSEN, unscheduled_products
@@ -32,7 +33,7 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.library import NO_SCHEDULES, Library
 from lispgpt.passes.schedule.products.schedule_gpu_column_contractions import ScheduleGpuColumnContractions
 from lispgpt.passes.schedule.products.schedule_gpu_contractions import ScheduleGpuContractions
-from lispgpt.passes.schedule.warpgroups.schedule_gpu_warpgroups import ScheduleGpuWarpgroups, is_made
+from lispgpt.passes.schedule.warpgroups.schedule_gpu_warpgroups import ScheduleGpuWarpgroups
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.tile.build import Builder, Launch
 from lispgpt.passes.tile.build_attention import AttentionBuilder

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.bulk_stores import TilePlace
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.ring import StagePlace
-from lispgpt.passes.schedule.warpgroups.bulk_stores import TilePlace
 from lispgpt.passes.schedule.warpgroups.split_k import TileShare, TileShares
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import Tiling

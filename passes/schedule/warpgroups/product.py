@@ -7,15 +7,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.kernel import reschedule
-from lispgpt.passes.kernels.left_registers import LeftRegisters
-from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.ring import Ring, StagePlace, WidenedOperand
-from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums, own_warpgroup
-from lispgpt.passes.model.row_moments import find_moments
-from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles, TileGrid
-from lispgpt.passes.schedule.warpgroups.bulk_stores import (
+from lispgpt.passes.kernels.bulk_stores import (
     ROWS,
     BulkResult,
     BulkStores,
@@ -25,10 +17,18 @@ from lispgpt.passes.schedule.warpgroups.bulk_stores import (
     lanes_store,
     staged_bytes,
 )
-from lispgpt.passes.schedule.warpgroups.cached_results import cached_results
-from lispgpt.passes.schedule.warpgroups.moment_sums import RowMoments
+from lispgpt.passes.kernels.cached_results import cached_results
+from lispgpt.passes.kernels.kernel import reschedule
+from lispgpt.passes.kernels.left_registers import LeftRegisters
+from lispgpt.passes.kernels.moment_sums import RowMoments
+from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.ring import Ring, StagePlace, WidenedOperand
+from lispgpt.passes.kernels.tile_results import Begun, OtherResult, TileResults, sums_stride
+from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums, own_warpgroup
+from lispgpt.passes.model.row_moments import find_moments
+from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles, TileGrid
 from lispgpt.passes.schedule.warpgroups.operands import Operands
-from lispgpt.passes.schedule.warpgroups.results import Begun, OtherResult, TileResults, sums_stride
 from lispgpt.passes.schedule.warpgroups.split_k import TileShare, TileShares
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
 from lispgpt.passes.schedule.warpgroups.widened_copies import WidenedCopies, buffer_of

@@ -27,6 +27,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.cached_results import is_made
 from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
@@ -35,7 +36,6 @@ from lispgpt.passes.kernels.ring import CopiedOperand, WidenedOperand
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.model.row_moments import find_moments, moment_of
 from lispgpt.passes.recognise.bf16_parts import may_round
-from lispgpt.passes.schedule.warpgroups.cached_results import is_cached
 from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.product import WarpgroupProduct
 from lispgpt.passes.schedule.warpgroups.split_k import lend_memory
@@ -152,8 +152,3 @@ def _widened_operand(product: Product, step: int, line: int) -> WidenedOperand |
     if BlockWeights.of(product.right) is None or product.batches > 1 or product.inner % step:
         return None
     return WidenedOperand(1 if may_round(product.right.tensor) else PARTS, 0, step, line)
-
-
-def is_made(kernel: ir.Operation, tensor: ir.Value) -> bool:
-    """Whether a result that is not computed from the product point by point is one that these kernels make."""
-    return moment_of(tensor) is not None or is_cached(kernel, tensor)

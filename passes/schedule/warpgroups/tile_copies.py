@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.bulk_stores import BulkResult, TilePlace
 from lispgpt.passes.kernels.ring import CopiedOperand, Ring, StagePlace
 from lispgpt.passes.schedule.warpgroups.block_tiles import BlockTiles
-from lispgpt.passes.schedule.warpgroups.bulk_stores import BulkResult, TilePlace
 from lispgpt.passes.schedule.warpgroups.operands import Operands
 from lispgpt.passes.schedule.warpgroups.split_k import TileShare
 from lispgpt.passes.targets import Gpu

@@ -15,11 +15,11 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.bulk_stores import TilePlace
 from lispgpt.passes.kernels.matrices import split
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.ring import CopiedOperand, StagePlace, WidenedOperand
-from lispgpt.passes.schedule.warpgroups.bulk_stores import TilePlace
 from lispgpt.passes.schedule.warpgroups.split_k import TileShare
 from lispgpt.passes.schedule.warpgroups.tile_copies import TileCopies
 from lispgpt.passes.tile.lower.packed import PackedMemory, Runs

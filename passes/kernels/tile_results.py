@@ -12,12 +12,12 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.bulk_stores import BulkStores, TilePlace, span_of
 from lispgpt.passes.kernels.epilogue import BATCH, Epilogue, OtherPart, Placed, ResultRun, Span, places, valued
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Neighbours, tree
 from lispgpt.passes.kernels.warpgroup_sums import Member
-from lispgpt.passes.schedule.warpgroups.bulk_stores import BulkStores, TilePlace, span_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import SUMS_AT_ONCE, Tiling
 

@@ -17,11 +17,12 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.epilogue import Epilogue, ResultRun, Span
+from lispgpt.passes.kernels.joined_pairs import joined_pairs
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.model.product_rows import CACHED_ONLY
 from lispgpt.passes.model.row_columns import RowColumns, row_columns
+from lispgpt.passes.model.row_moments import moment_of
 from lispgpt.passes.recognise.cache_writes import CacheWrite, is_cache_write
-from lispgpt.passes.schedule.warpgroups.joined_pairs import joined_pairs
 from lispgpt.passes.targets import Gpu
 
 
@@ -190,3 +191,8 @@ class CachedTile:
             reader.hold(self.tensor, value)
             stored = read_row(self.result.write, reader, row.number, index, b.width_of(value))
         b.store(stored, flat, [b.add(row.start, self.result.offset(index))])
+
+
+def is_made(kernel: ir.Operation, tensor: ir.Value) -> bool:
+    """Whether a result that is not computed from the product point by point is one that these kernels make."""
+    return moment_of(tensor) is not None or is_cached(kernel, tensor)
