@@ -282,7 +282,7 @@ def test_examples_of_devices_run_or_say_what_is_missing(name: str, monkeypatch: 
 SHOWN = {
     "rocm:gfx1151": ["mine", "a-team-a-share"],
     "cuda:sm_80": ["ahead", "a-team-a-row"],
-    "cuda:sm_90a": ["ahead", "in-lines"],
+    "cuda:sm_90a": ["by-warpgroups", "in-lines"],
 }
 SHOWN |= {
     "rocm:gfx942": ["few-columns", "sums-of-sixteen"],

@@ -32,7 +32,7 @@ PRODUCTS = {
 CHAIN = 20
 """Products in one graph, whose launch takes as long as a small one."""
 
-EVERY = '(pass choose-tiles {:use "skinny matmul" :copies "bulk"})'
+EVERY = '(pass choose-tiles {:use "skinny warpgroups matmul" :copies "bulk"})'
 
 
 def program(products: list[str], dtype: str) -> str:

@@ -14,7 +14,7 @@ PLACE = "passes/tile/__init__.py"
 SHOW = "lispgpt compile product.lisp --target {} --print-ir-after choose-tiles"
 SHOWN_FOR = {
     **dict.fromkeys(("fill", "wait", "member", "ring", "drain", "add_parts", "team", "keep", "ask"), "cuda:sm_80"),
-    **dict.fromkeys(("role", "release", "clear", "meet"), "cuda:sm_90a"),
+    **dict.fromkeys(("role", "release", "clear", "meet", "fetch", "settle"), "cuda:sm_90a"),
     **dict.fromkeys(("reduce_rows", "reach", "weights"), "rocm:gfx942"),
     **dict.fromkeys(("limit", "visible", "mask", "reduce", "over_members", "broadcast", "as_operand"), "rocm:gfx1201"),
     **dict.fromkeys(("operand", "split"), "cuda:sm_90"),

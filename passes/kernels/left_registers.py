@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
@@ -13,6 +15,17 @@ SWIZZLED = 16
 """Bytes that stay together where lines are swizzled, eight to a line."""
 
 
+@dataclass(frozen=True)
+class Lines:
+    """How a tile lies: elements and bytes of a line, bytes of all lines that are beside each other, and whether they
+    are along its rows."""
+
+    width: int
+    line: int
+    part_bytes: int
+    transposed: bool
+
+
 class LeftRegisters:
     """A thread's share of steps of k, each number as two bf16 ones that add up to it.
 
@@ -21,7 +34,7 @@ class LeftRegisters:
     """
 
     def __init__(
-        self, unit: WarpgroupUnit, copies: TensorCopies, operand: CopiedOperand, row: Index, pair: Index
+        self, unit: WarpgroupUnit, copies: TensorCopies, operand: CopiedOperand | Lines, row: Index, pair: Index
     ) -> None:
         self.unit, self.copies, self.operand = unit, copies, operand
         self.per_line = operand.width

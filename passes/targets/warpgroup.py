@@ -30,6 +30,7 @@ class WarpgroupUnit:
 
     threads: of a warpgroup.  rows: of D.  block: elements of k of one instruction.  inner: elements of k in a row of B
     in shared memory, 128 bytes.  multiply_adds: of a core in a clock cycle.
+    row_words: of A that a thread has in registers.
     """
 
     threads: int = 128
@@ -39,6 +40,7 @@ class WarpgroupUnit:
     block: int = 16
     inner: int = 64
     multiply_adds: int = 2048
+    row_words: int = 4
 
     def lane_places(self, thread: Index) -> tuple[Index, Index]:
         """(row, pair): a thread holds rows `row` and `row + 8` of A and D, and of eight columns two from 2·pair."""
@@ -125,14 +127,19 @@ class WarpgroupUnit:
         return self._assembly("wgmma.wait_group.sync.aligned 0;", list(sums))
 
     def multiply(
-        self, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value], transposed: bool = False
+        self,
+        left: Sequence[ir.Value],
+        right: ir.Value,
+        sums: Sequence[ir.Value],
+        transposed: bool = False,
+        left_transposed: bool = False,
     ) -> list[ir.Value]:
         """left: four i32 of two bf16 each, or a descriptor of A.  right: a descriptor.  sums: this thread's N / 2
         elements of D, in f32.
 
-        transposed: B lies so in shared memory.
+        transposed: B lies so in shared memory; left_transposed: A does.
         """
-        return self._multiply(left, right, len(sums), sums, (False, transposed))
+        return self._multiply(left, right, len(sums), sums, (left_transposed, transposed))
 
     def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
         """The same for `count` sums that start at zero."""

@@ -27,7 +27,10 @@ type (types.py).
     tile.split operand:  the same as BF16 numbers, so many to an element
     tile.ring:  a ring; its `copies` are "async" (all threads copy pieces) or "bulk" (one thread copies boxes)
     tile.fill ring view batch outer inner number:  starts to bring a box to a slot, as the ring's `member`; that of a
-        bulk ring waits until all who have read the slot have released it
+        bulk ring waits until all who have read the slot have released it.  Of members that blocks of a cluster are
+        `sharing` each brings a part to all
+    tile.fetch product batch row column:  has what the results are made of beside these elements of a tile come to the
+        cache that all cores share
     tile.wait ring number:  the number's slots; behind it a bulk ring's tiles are there for all, and of an async ring
         this thread's own copies, but those of the `ahead` newest numbers
     tile.member slots:  one of them
@@ -37,10 +40,13 @@ type (types.py).
     tile.drain ring:  waits for all of the thread's copies
     tile.zeros:  sums of nothing, [parts of k, rows, columns]; `teams` of a `unit` lie along rows and columns
     tile.mma sums a b:  sums + A · Bᵀ, on the unit's matrix instructions; both are shared, or operands in
-        registers, or A alone is, where B may also be `across`: [k, columns]
+        registers, or A alone is, where B may also be `across`: [k, columns].  `later`: it goes on by itself, and reads
+        its tiles until the next such has been begun, or the sums are settled
+    tile.settle sums:  once no instruction adds to them any more
     tile.add_parts sums:  those of members that share out k, added in a fixed order
     tile.store registers product batch row column:  takes them for elements of the product, or of another tensor of the
-        kernel, and stores what its results are of these; nothing past the end
+        kernel, and stores what its results are of these; nothing past the end.  Of a cluster's blocks that are `splits`
+        of k each stores some of the tile, once their sums are added in a fixed order
     tile.limit view end:  a view that ends there, along its outer dimension or if `inner` along its inner one: nothing
         behind it is read
     tile.visible batch row:  of attention's mask, for `rows` rows of queries from there on: the first position that any
@@ -74,8 +80,8 @@ Register tiles are mapped element by element by `arith` and `math`, as vectors a
 attention.lisp takes attention of many rows and attention_gradients.lisp its gradients, whose rows.lisp takes norms,
 softmax and what else is computed row by row, and from a model's own file and others of a user's (`--schedules FILE`),
 which come first.  A pipeline says which of the library's are used and how they may copy: gpu.lisp has what is no slower
-than what was there before, and `(pass choose-tiles {:use "direct skinny matmul" :copies "bulk"})` ahead of other
-schedules has all.
+than what was there before, and `(pass choose-tiles {:use "direct skinny warpgroups matmul" :copies "bulk"})` ahead of
+other schedules has all.
 
     (schedule mine [p]
       {:takes (>= (tile.rows p) 64)}
@@ -86,6 +92,10 @@ schedules has all.
           (fn [] (tile.sums p [64 64] 1 [2 2] "subgroup"))        ; by 2 x 2 subgroups
           (fn [sums [b a]] (tile.mma p sums a b))
           (fn [sums] (tile.store p sums [batch row column])))))
+
+`(tile.tasks p [rows columns] [together splits] unit (fn [[batch row column]] …))` in place of `tile.task` is for what
+bulk copies bring: a block has such tiles in turns, of which the next is on its way while one is stored, `together`
+blocks of a cluster have tiles below each other and bring columns for each other, and `splits` share out the k of one.
 
 `tile.pipeline` is the one word that becomes something else on each kind of chip (build.py): roles around a bulk ring
 on sm_90a; a loop that fills an async ring ahead on sm_80, with loads beside it of what cannot be copied; loads into

@@ -82,8 +82,13 @@ def view_of(box: Box) -> ir.Value:
 
 def fill(ring: ir.Value, views: Sequence[ir.Value], number: ir.Value, boxes: Sequence[Box]) -> None:
     """Start to fill a number of a ring."""
-    for member, (view, box) in enumerate(zip(views, boxes, strict=True)):
-        create_op("tile.fill", [ring, view, *map(b.as_value, box.at), number], [], {"member": member})
+    for member in range(len(boxes)):
+        fill_one(ring, views, member, number, boxes)
+
+
+def fill_one(ring: ir.Value, views: Sequence[ir.Value], member: int, number: ir.Value, boxes: Sequence[Box]) -> None:
+    """The same of one of its tiles."""
+    create_op("tile.fill", [ring, views[member], *map(b.as_value, boxes[member].at), number], [], {"member": member})
 
 
 def wait_for(ring: ir.Value, number: ir.Value, ahead: int = 0) -> tuple[ir.Value, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -17,12 +18,23 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import shape_of
-from lispgpt.passes.kernels.products import Operand, Product
+from lispgpt.passes.kernels.products import Operand, Product, has_place_in
+from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.kernels.views import buffers_behind
+from lispgpt.passes.model.row_moments import find_moments, moment_of
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.tile.boxes import Box, Loads, clear, emit, fill, view_of, wait_for
+from lispgpt.passes.targets.warpgroup_tiles import (
+    FEWEST_STAGES,
+    Shape,
+    Tiling,
+    cost,
+    has_groups,
+    stages,
+    staging_bytes,
+    tilings,
+)
+from lispgpt.passes.tile.boxes import Box, Loads, clear, emit, fill, fill_one, view_of, wait_for
 from lispgpt.passes.tile.copies import (
     ASYNC,
     BULK,
@@ -34,11 +46,13 @@ from lispgpt.passes.tile.copies import (
     boxes_of,
     has_whole_pieces,
     packed,
+    stored_parts,
 )
 from lispgpt.passes.tile.cost import SPILLED, Work, seconds, unpacking, work_of
 from lispgpt.passes.tile.lane_registers import filled, has_room
-from lispgpt.passes.tile.tasks import Task, check_steps
+from lispgpt.passes.tile.tasks import BEGIN, FILL, MULTIPLY, RING, Roles, Task, TileOrder, check_steps
 from lispgpt.passes.tile.types import (
+    BESIDE_BYTES,
     SPREAD,
     SUBGROUP,
     SUMS,
@@ -47,6 +61,7 @@ from lispgpt.passes.tile.types import (
     RegisterTile,
     SharedTile,
     register_tile,
+    ring_tiles,
 )
 
 BLOCKS_APART = 32
@@ -65,11 +80,18 @@ COPIERS = 128
 @dataclass
 class Launch:
     """grid, threads, residency: how many blocks there are, threads of a block, and how many blocks are to fit a core at
-    once (0: as many as do)."""
+    once (0: as many as do).  cluster: blocks that bring tiles for each other."""
 
     grid: list[int] = field(default_factory=list)
     threads: int = 0
     residency: int = 0
+    cluster: int = 1
+
+    @property
+    def facts(self) -> ir.Attribute:
+        """As a kernel's function has it."""
+        every = vars(self)
+        return attribute({name: every[name] for name in every if name != "cluster" or self.cluster > 1})
 
 
 @dataclass(frozen=True)
@@ -185,10 +207,59 @@ class Builder:
         copies, allowed = self.target.copies, COPIES[: COPIES.index(self.most) + 1]
         operands = [box.operand for box in boxes]
         lines = copies is not None and self.target.warpgroup is not None and boxes[0].columns * 2 == SWIZZLE
-        plain = [o for o in operands if o.dtype == "bf16" and strided(o.tensor) is not None]
-        if BULK in allowed and lines and plain == operands and all(boxes_of(o, copies) for o in plain if copies):
+        if BULK in allowed and lines and all(map(self._in_lines, operands)):
             return BULK
         return ASYNC if ASYNC in allowed and any(map(self._in_pieces, boxes)) else REGISTERS
+
+    @property
+    def _made_beside(self) -> list[ir.Value]:
+        """What the kernel's results are of that has another shape than the product."""
+        if self.of != "product":
+            return []
+        return [t for t, _ in outputs_of(self.product.op.operation.parent) if not has_place_in(self.product.op, t)]
+
+    @property
+    def warpgroup_tiling(self) -> tuple[int, int, int, tuple[int, int], int, int]:
+        """(rows, columns, slots, teams, blocks that bring columns for each other, blocks that share out k) of the tiles
+        that warpgroups should take least time with, where bulk copies bring them."""
+        p, target, parts = self.product, self.target, stored_parts(self.left)
+        left_bytes = 4 if self.left.dtype == "f32" else 2
+        results = [b.item_bytes(buffer.type) for _, buffer in p.results_of(p.op.operation.parent)]
+        across, count = (self.lies_across(self.left), self.lies_across(self.right)), max(1, len(results))
+        bytes_ = left_bytes, sum(results)
+        shape = Shape(p.rows, p.columns, p.inner, *bytes_, across, count, stored=parts > 1, batches=p.batches)
+
+        def slots(tiling: Tiling) -> int:
+            room = target.dynamic_shared_bytes - BESIDE_BYTES - staging_bytes(tiling, shape, target)
+            return min(stages(tiling, shape, target), room // tiling.stage_bytes(shape, SWIZZLE // 2))
+
+        found = [t for t in tilings(target, shape) if t.shares is None and slots(t) >= FEWEST_STAGES]
+        if any(moment_of(tensor) is not None for tensor in self._made_beside):
+            moments = find_moments(outputs_of(p.op.operation.parent))
+            unit = target.warpgroup.threads if target.warpgroup else 0
+            found = [t for t in found if moments is not None and has_groups(t, moments.group, unit)]
+        if not found:
+            raise Refused("no tile has the groups of columns of which moments are wanted")
+        best = min(found, key=lambda tiling: cost(tiling, shape, target))
+        fewest = max(FEWEST_STAGES, -(-p.inner // (SWIZZLE // 2)))
+        teams = best.row_parts, best.output_parts
+        return best.rows, best.outputs, min(slots(best), fewest), teams, best.pair, best.splits
+
+    def _in_lines(self, operand: Operand) -> bool:
+        """Whether bulk copies bring it as warpgroups take it."""
+        copies = self.target.copies
+        short = operand.dtype == "bf16" or stored_parts(operand) > 1 or operand.tensor == self.left.tensor
+        return copies is not None and short and (bool(boxes_of(operand, copies)) or self.lies_across(operand))
+
+    @property
+    def short_right(self) -> Builder:
+        """The same with what is in BF16 on the right."""
+        return self.transposed if self.right.dtype == "f32" else self
+
+    def lies_across(self, operand: Operand) -> bool:
+        """Whether bulk copies bring it in lines along its rows."""
+        copies = self.target.copies
+        return copies is not None and self.of == "product" and bool(boxes_of(operand, copies, across=True))
 
     def seconds_of(self, program: Sequence[ir.Operation]) -> float | None:
         """What a program that has been written should take; None where the chip's rates are not known."""
@@ -228,6 +299,41 @@ class Builder:
         self.own.sizes, self.own.pipelines = (rows, columns), 0
         return self.own.place
 
+    def tasks(
+        self,
+        rows: int,
+        columns: int,
+        cluster: tuple[int, int],
+        unit: str,
+        body: Callable[[tuple[Index, Index, Index]], None],
+    ) -> None:
+        """body at (batch, row, column) of each of a block's tiles of that size: of one, or where warpgroups multiply
+        what bulk copies bring, of one after another, whose copies are under way while what is ahead of them is stored.
+        cluster: blocks that have tiles below each other, and bring columns for each other; and blocks that share out
+        the k of one."""
+        boxes = [Box.of(x, (0, 0, 0), 1, SWIZZLE // 2) for x in (self.left, self.right)]
+        if unit != WARPGROUP or self.copies(boxes) != BULK:
+            body(self.task(rows, columns))
+            return
+        (together, splits), product = cluster, self.product
+        tiles = TileOrder(product, rows, columns, together, splits, self.target)
+        roles = Roles(together, splits, tiles.rank)
+        self.launch.grid, self.launch.cluster = [tiles.clusters * together * splits], together * splits
+        self.own.sizes, self.own.roles = (rows, columns), roles
+
+        def write(part: str, turn: Index, place: tuple[Index, Index, Index] | None) -> None:
+            roles.part, roles.turn = part, turn
+            self.own.place, self.own.pipelines = place, 0
+            body(place or (0, 0, 0))
+
+        def copy() -> None:
+            write(BEGIN, 0, tiles.first)
+            tiles.each(partial(write, FILL))
+
+        write(RING, 0, None)
+        self._divide(lambda: tiles.each(partial(write, MULTIPLY)), copy)
+        self.own.roles = None
+
     def sums(self, rows: int, columns: int, parts: int, teams: tuple[int, int], unit: str) -> ir.Value:
         """Zeros in F32: [parts, rows, columns] of a team's `teams` (along rows, along columns) times parts members."""
         tile = RegisterTile((parts, rows, columns), b.f32(), SUMS, teams, unit)
@@ -241,7 +347,10 @@ class Builder:
 
         Of A's and B's parts those products are summed that are no smaller than what the parts leave out.
         """
-        return create_op("tile.mma", [sums, a, b_], [sums.type], {"across": True} if across else {}).results[0]
+        facts = {"across": True} if across else {}
+        if self.own.roles is not None:
+            facts["later"] = True
+        return create_op("tile.mma", [sums, a, b_], [sums.type], facts).results[0]
 
     def add_parts(self, sums: ir.Value) -> ir.Value:
         """Sums of all parts, added in their order by way of shared memory; sums of one part as they are."""
@@ -254,7 +363,11 @@ class Builder:
         """Take these for the product's elements from (batch, row, column) on, and store what the kernel's results are
         of them; what lies past the product's end is not stored."""
         self.own.check_stored(at, register_tile(registers).shape[-2:])
-        facts = {"transposed": True} if self.is_transposed else {}
+        if self.own.roles is None and self._made_beside:
+            raise Refused("a result has another shape than the product")
+        facts: dict[str, bool | int] = {"transposed": True} if self.is_transposed else {}
+        if self.own.roles is not None and self.own.roles.splits > 1:
+            facts["splits"] = self.own.roles.splits
         create_op("tile.store", [registers, self.product.result, *map(b.as_value, at)], [], facts)
 
     # ---- what is brought ahead
@@ -300,6 +413,7 @@ class Builder:
             return
         how = self._way(boxes(0), slots)
         in_bulk = self._by_roles if self.copiers else self._by_turns
+        in_bulk = self._of_task if self.own.roles is not None else in_bulk
         write = {BULK: in_bulk, ASYNC: self._by_copies, REGISTERS: self._by_registers}[how]
 
         def begin() -> list[ir.Value]:
@@ -318,7 +432,6 @@ class Builder:
         """One role fills, the others multiply: neither waits for the other but by the ring."""
         ring = self._ring(boxes(0), slots, BULK)
         views = [view_of(box) for box in boxes(0)]
-        role = create_op("tile.role", [], [ir.IndexType.get()])
 
         def copy() -> None:
             b.each(0, steps, 1, lambda n: fill(ring, views, n, boxes(n)))
@@ -333,6 +446,59 @@ class Builder:
 
             finish(tuple(b.loop(0, steps, 1, start(), turn)))
 
+        self._divide(multiply, copy)
+
+    def _of_task(self, slots: int, steps: Index, boxes, start, step, finish) -> None:  # type: ignore[no-untyped-def]
+        """What the role that is being written does of a tile.  Who multiplies starts a step's instructions while those
+        of the step before are under way, whose slots it releases behind them.  Who fills begins with one operand of all
+        slots, and then the other: weights that no launch ahead makes need not wait for it."""
+        own = self.own.roles
+        assert own is not None
+        if own.part == RING:
+            own.views = [view_of(box) for box in boxes(0)]
+            own.ring = self._ring(boxes(0), slots, BULK, own.together)
+            return
+        steps, boxes = -(-steps // own.splits), own.part_of_k(boxes, -(-steps // own.splits))
+        ring, first, early = own.ring, b.mul(own.turn, steps), min(slots, steps)
+        assert ring is not None
+        if own.part == BEGIN:
+            for member in range(len(own.views)):
+                for n in range(early):
+                    fill_one(ring, own.views, member, b.as_value(n), boxes(n))
+            return
+        if own.part == FILL:
+            assert self.own.place is not None
+            create_op("tile.fetch", [self.product.result, *map(b.as_value, self.own.place)])
+            start = b.select(b.equal(own.turn, 0), b.as_value(early), b.as_value(0))
+            b.each(start, steps, 1, lambda n: fill(ring, own.views, b.as_value(b.add(first, n)), boxes(n)))
+            return
+
+        def release(number: Index) -> None:
+            create_op("tile.release", [ring, b.as_value(number)])
+
+        def turn(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            tiles = wait_for(ring, b.as_value(b.add(first, number)))
+            results = step(number, carried, tiles)
+            b.if_then(b.less(0, number), lambda: release(b.sub(b.add(first, number), 1)))
+            return list(results)
+
+        def turns(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            """As many as registers are made for while those of the one ahead are in use."""
+            for n in range(together):
+                carried = tuple(turn(b.as_value(b.add(b.mul(number, together), n)), *carried))
+            return list(carried)
+
+        together = 2 if any(tile.wide for tile in ring_tiles(ring)) else 1
+        *others, sums = b.loop(0, steps // together, 1, start(), turns)
+        if steps % together:
+            *others, sums = turn(b.as_value(steps - 1), *others, sums)
+        sums = emit("settle", [sums], sums.type)
+        release(b.add(first, b.sub(steps, 1)))
+        finish((*others, sums))
+
+    def _divide(self, multiply: Callable[[], None], copy: Callable[[], None]) -> None:
+        """Two roles: some threads bring what the others multiply."""
+        role = create_op("tile.role", [], [ir.IndexType.get()])
         switch = create_op("scf.index_switch", [role.results[0]], [], {"cases": [0]}, regions=2)
         for region, body in zip(switch.regions, (multiply, copy), strict=True):
             with ir.InsertionPoint(region.blocks.append()):
@@ -503,14 +669,20 @@ class Builder:
         tiles = [emit("shared", [], self._tile(box, slots).type) for box in first]
         return Loads(tiles, [view_of(box) for box in first], boxes)
 
-    def _ring(self, boxes: Sequence[Box], slots: int, how: str) -> ir.Value:
-        types = [self._ring_tile(box, slots, how).type for box in boxes]
-        return create_op("tile.ring", [], [ir.TupleType.get_tuple(types)], {"copies": how}).results[0]
+    def _ring(self, boxes: Sequence[Box], slots: int, how: str, together: int = 1) -> ir.Value:
+        """together: blocks that bring the right operand for each other."""
+        types, facts = [self._ring_tile(box, slots, how).type for box in boxes], {"copies": how}
+        if together > 1:
+            shared = [together if box.operand.tensor == self.right.tensor else 1 for box in boxes]
+            facts["sharing"] = shared  # type: ignore[assignment]
+        return create_op("tile.ring", [], [ir.TupleType.get_tuple(types)], facts).results[0]
 
     def _ring_tile(self, box: Box, slots: int, how: str) -> SharedTile:
         """Of lines as boxes bring them, or of rows that keep lanes with neighbouring runs off each other's banks."""
         if how == BULK:
-            return SharedTile(slots, 1, box.rows, box.columns, SWIZZLE)
+            across, parts = self.lies_across(box.operand), stored_parts(box.operand)
+            wide = parts == 1 and box.operand.dtype == "f32"
+            return SharedTile(slots, parts, box.rows, box.columns, SWIZZLE, across=across, wide=wide)
         unit, tile = self.target.matrix, self._tile(box, slots)
         if unit is not None and unit.row_major_lanes and not box.blocks and 2 * box.columns % SWIZZLE == 0:
             tile = replace(tile, padding=unit.block)

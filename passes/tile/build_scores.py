@@ -106,7 +106,7 @@ class ScoreBuilder(Builder):
     def in_bulk(self, operand: Operand) -> bool:
         """Whether bulk copies see a view."""
         copies, plain = self.target.copies, operand.dtype == "bf16" and strided(operand.tensor) is not None
-        return copies is not None and plain and boxes_of(operand, copies) is not None
+        return copies is not None and plain and bool(boxes_of(operand, copies))
 
     # ---- tiles
 

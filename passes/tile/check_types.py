@@ -11,7 +11,7 @@ from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, integers, shape_of
 from lispgpt.passes.targets import Cpu, Gpu
-from lispgpt.passes.tile.copies import ASYNC, BULK, PIECE
+from lispgpt.passes.tile.copies import ASYNC, BULK, PIECE, operand_of, stored_parts
 from lispgpt.passes.tile.types import (
     OPERAND,
     OPERANDS,
@@ -95,7 +95,9 @@ def _tiles(op: ir.Operation, value: ir.Value, slots: bool) -> list[SharedTile]:
 
 
 def _lines(op: ir.Operation, tile: SharedTile) -> None:
-    whole = tile.swizzle in (0, SWIZZLE) and 2 * tile.columns % (tile.swizzle or 1) == 0
+    lined = tile.item_bytes * (tile.rows if tile.across else tile.columns)
+    whole = tile.swizzle in (0, SWIZZLE) and (tile.swizzle > 0 or not (tile.across or tile.wide))
+    whole = whole and lined % (tile.swizzle or 1) == 0
     _want(whole and not (tile.swizzle and tile.padding), op, f"swizzled lines have {SWIZZLE} bytes, none between them")
 
 
@@ -110,7 +112,7 @@ def _ring(op: ir.Operation, target: Gpu) -> None:
     for tile in tiles:
         _lines(op, tile)
         _want((tile.swizzle == SWIZZLE) == (how == BULK), op, f"lines that {how} copies write do not lie so")
-        _want(tile.parts == 1, op, "copies split no numbers into parts")
+        _want(tile.parts == 1 or how == BULK, op, "copies split no numbers into parts")
         _pieces(op, tile)
 
 
@@ -123,6 +125,9 @@ def _fill(op: ir.Operation, target: Gpu) -> None:
     view, source = op.operands[1], defining_op(op.operands[1])
     _want(0 <= member < len(tiles), op, f"a ring of {len(tiles)} tiles has no member {member}")
     _want(source is not None and source.name in ("tile.view", "tile.limit"), op, "copies are of views")
+    if tiles[member].parts > 1:
+        _want(stored_parts(operand_of(view)) == tiles[member].parts, op, "copies split no numbers into parts")
+        return
     _want(
         view.type.element_type == tiles[member].dtype, op, "copies are of BF16 numbers, or of bytes to tiles of blocks"
     )
@@ -248,6 +253,7 @@ def _mma(op: ir.Operation, target: Gpu) -> None:
     _want(same, op, _differ((rows, columns), (a.rows, a.numbers), (b.rows, b.numbers)))
     _want(not b.blocks, op, "B is in BF16")
     warpgroups = sums.unit == WARPGROUP
+    _want(warpgroups or "later" not in op.attributes, op, "only warpgroups multiply later")
     _want((a.swizzle == b.swizzle == SWIZZLE) == warpgroups, op, f"{sums.unit}s do not read lines that lie so")
     unit = target.warpgroup if warpgroups else target.matrix
     _want(unit is not None, op, f"{target} has no matrix instruction of {sums.unit}s")
@@ -380,6 +386,12 @@ def _constant(op: ir.Operation, target: Gpu) -> None:
         _want(tile.layout != SHARES or value == 0, op, "each lane would have a share of it")
 
 
+def _settle(op: ir.Operation, target: Gpu) -> None:
+    sums = _registers(op, op.operands[0], SUMS)
+    _want(op.results[0].type == op.operands[0].type, op, "its result has another type")
+    _want(sums.unit == WARPGROUP, op, "only warpgroups multiply later")
+
+
 def _add_parts(op: ir.Operation, target: Gpu) -> None:
     sums, total = _registers(op, op.operands[0], SUMS), _registers(op, op.results[0], SPREAD)
     _want(sums.shape[1:] == total.shape and sums.dtype == total.dtype, op, "the total has another type")
@@ -416,6 +428,7 @@ _CHECKS: dict[str, Callable[[ir.Operation, Any], None]] = {
     "tile.operand": _lanes,
     "tile.split": _split,
     "tile.mma": _mma,
+    "tile.settle": _settle,
     "tile.add_parts": _add_parts,
     "tile.store": _store,
     "tile.reduce": _reduce,

@@ -20,6 +20,7 @@ from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import operations, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.cache_rows import attentions
+from lispgpt.passes.kernels.cached_results import is_made
 from lispgpt.passes.kernels.kernel import refusable
 from lispgpt.passes.kernels.offers import Offer, has_left, note_offers
 from lispgpt.passes.kernels.products import is_for, unscheduled_products
@@ -68,7 +69,7 @@ class ChooseTiles(Pass):
         self, module: ir.Module, target: Any, kinds: set[str]
     ) -> Iterator[tuple[ir.Operation, Builder | RowsBuilder]]:
         """Kernels of some kinds that have no program yet, with what writes one."""
-        for kernel, product in unscheduled_products(module) if "product" in kinds else ():
+        for kernel, product in unscheduled_products(module, is_made) if "product" in kinds else ():
             yield kernel, Builder(product, target, self.parts, self.copies)
         for kernel, attention in _attentions(module, target) if "attention" in kinds else ():
             yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)
@@ -113,7 +114,7 @@ class ChooseTiles(Pass):
             with ir.InsertionPoint(operations(kernel.regions[0].blocks[0])[-1]), kernel.location:
                 schedule.write(builder)
             kernel.attributes["tiles"] = attribute(schedule.name)
-            kernel.attributes["tile"] = attribute(vars(builder.launch))
+            kernel.attributes["tile"] = builder.launch.facts
         return left[0] if left else None
 
 

@@ -16,7 +16,9 @@ class Thread(Agent):
         self.number = number
         self.clock: list[int] = []
         self.groups = 0
-        self.turns: dict[tuple[str, int], int] = {}
+        self.reading: list[Any] = []
+        """Slots that instructions which are under way read."""
+        self.turns: dict[tuple[Any, int], int] = {}
 
     @property
     def first(self) -> bool:

@@ -24,6 +24,9 @@ loads into registers, of anything that can be read."""
 
 COPIES = (REGISTERS, ASYNC, BULK)
 
+STORED = 2
+"""BF16 numbers as which F32 ones are stored, where they are (see store-parts)."""
+
 PIECE, WORD = 16, 4
 """Bytes that one asynchronous copy of a thread brings, and that a thread loads at once at least."""
 
@@ -83,11 +86,23 @@ def whole_words(operand: Operand) -> int:
     return dtype.block * (WORD // gcd(dtype.item_bytes, WORD))
 
 
-def boxes_of(operand: Operand, copies: TensorCopies) -> Boxes | None:
-    """The operand as bulk copies of boxes with its inner dimension innermost see it; None where they cannot."""
-    kinds = (operand.layout.batch, operand.outer, operand.layout.sums)
-    found = find_boxes(strided(operand.tensor), operand.layout, operand.dimensions, kinds, copies)
-    return found if found is not None and found.is_along(2) else None
+def stored_parts(operand: Operand) -> int:
+    """BF16 numbers that are stored of an element; 1 where it is what is stored."""
+    return 1 if strided(operand.tensor) is not None or strided(operand.tensor, 0) is None else STORED
+
+
+def boxes_of(operand: Operand, copies: TensorCopies, across: bool = False) -> list[Boxes]:
+    """The operand's parts, in most cases one, as bulk copies of boxes with its inner dimension innermost see them,
+    or where that is wanted, its outer one; none where they cannot."""
+    kinds, count = (operand.layout.batch, operand.outer, operand.layout.sums), stored_parts(operand)
+    views = [strided(operand.tensor, part if count > 1 else None) for part in range(count)]
+    found = [find_boxes(view, operand.layout, operand.dimensions, kinds, copies) for view in views]
+    good = [x for x in found if x is not None and x.is_along(1 if across else 2) and _is_copied(x)]
+    return good if len(good) == count else []
+
+
+def _is_copied(boxes: Boxes) -> bool:
+    return str(boxes.argument.type.element_type) in ("bf16", "f32")
 
 
 def has_whole_pieces(operand: Operand) -> bool:

@@ -44,7 +44,7 @@ def interpret(
     kernel: ir.Operation,
     memory: Sequence[Array],
     rng: np.random.Generator,
-    blocks: Iterable[tuple[int, int]] | None = None,
+    blocks: Iterable[tuple[int, ...]] | None = None,
 ) -> list[Array]:
     """The results of a kernel that has a tile program, in order, from the arrays of its arguments; NaN where none of
     the blocks, all of the grid's unless they are named, has stored anything."""
@@ -54,8 +54,8 @@ def interpret(
     machine = _Meaning(kernel, dict(zip(body.arguments, memory, strict=True)))
     agents_of = [len(integers(op.attributes["threads"])) for op in nested_operations(kernel) if op.name == "tile.role"]
     agents_of += [_number(op, "teams") for op in nested_operations(kernel) if op.name == "tile.team"]
-    for x, y in every(*map(range, (*grid, 1)[:2])) if blocks is None else blocks:
-        machine.start((x, y, 0))
+    for x, *y in every(*map(range, grid)) if blocks is None else blocks:
+        machine.start((x, *y, 0, 0)[:3])  # type: ignore[arg-type]
         agents = [Agent(machine, role) for role in range(agents_of[0] if agents_of else 1)]
         if stuck := run_together([agent.run(steps) for agent in agents], rng):
             raise InternalError(f"a tile program ends in waiting for {'; '.join(stuck)}")
@@ -74,7 +74,7 @@ def _in_parts(values: Array, count: int) -> Array:
 class _Meaning(Machine):
     """values: of the kernel's tensors.  packed: of views of weights in blocks, which are numbers here, their type.
     wide: tiles of those.  slots: what lies in each slot of a shared tile.  filled, released: the newest numbers of
-    rings."""
+    rings.  parts: the sums that blocks have of a tile whose k they share out."""
 
     def __init__(self, kernel: ir.Operation, memory: dict[ir.Value, Array]) -> None:
         self.values = Evaluator(memory, exact=False)
@@ -84,6 +84,7 @@ class _Meaning(Machine):
         self.sums = None if gradients is None else SumRows(gradients)
         self.layout, self.of_rows = ProductLayout.of_kernel(kernel), RowsKernel(kernel)
         self.packed: dict[int, Dtype] = {}
+        self.parts: dict[tuple[int, int, int], list[Array]] = {}
         self.wide: set[Any] = set()
         ops = operations(kernel.regions[0].blocks[0])
         self.blocks = [x for op in ops if op.name == "linalg.contract" for x in op.operands]
@@ -111,7 +112,7 @@ class _Meaning(Machine):
     def barrier(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """One agent does what all threads of a role do."""
 
-    reduce_rows = keep = ask = clear = meet = barrier
+    reduce_rows = keep = ask = clear = meet = fetch = barrier
 
     def role(self, agent: Agent, step: Step, values: list[Any]) -> list[int]:
         return [agent.role]
@@ -206,9 +207,9 @@ class _Meaning(Machine):
         while how == BULK and self.released.get(ring, -1) < number - tiles[0].slots:
             yield f"a slot for number {number}"
         tile = tiles[member]
-        self.slots[(ring, member), number % tile.slots] = self._box(
-            step.operands[1], view, at, (tile.rows, tile.columns)
-        )[None]
+        box = self._box(step.operands[1], view, at, (tile.rows, tile.columns))
+        whole = bool(tile.blocks) or tile.wide
+        self.slots[(ring, member), number % tile.slots] = box[None] if whole else _in_parts(box, tile.parts)
         if member == len(tiles) - 1:
             self.filled[ring] = number
 
@@ -384,12 +385,21 @@ class _Meaning(Machine):
                 whole = result.reshape(result.shape[0] if self.of_rows.leading else 1, -1, columns)
                 whole[batch, row, column : column + numbers.size] = numbers[: columns - column]
 
+    def settle(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
+        return [values[0]]
+
     def add_parts(self, agent: Agent, step: Step, values: list[Any]) -> list[Array]:
         return [values[0].sum(0, dtype=np.float32)]
 
     def store(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """Take the sums for a part of the product, compute the kernel's results of it, and keep those of this part."""
         sums, _, batch, row, column = values
+        if "splits" in step.op.attributes:
+            parts = self.parts.setdefault((batch, row, column), [])
+            parts.append(sums)
+            if len(parts) < _number(step.op, "splits"):
+                return
+            sums = np.sum(parts, axis=0)
         if register_tile(step.op.operands[0]).layout == ROW:
             self._store_numbers(sums, step.op.operands[1], batch, row, column)
             return

@@ -40,6 +40,10 @@ SWIZZLE = 128
 instructions read them."""
 
 
+BESIDE_BYTES = 2048
+"""Of shared memory that a ring's barriers take, and alignment."""
+
+
 @dataclass(frozen=True)
 class SharedTile:
     """A tile of BF16 numbers, which is what matrix instructions take, in a block's shared memory; or one of weights in
@@ -47,7 +51,8 @@ class SharedTile:
 
     slots: how many of it there are; 0: this is one of them.  parts: BF16 numbers that add up to an element.  columns:
     elements of a row, of blocks their bytes.  swizzle: SWIZZLE, or 0.  padding: elements between rows.  blocks: their
-    type; "": these are BF16 numbers.
+    type; "": these are BF16 numbers.  across: whether its swizzled lines lie along rows, not along columns.
+    wide: whether it is of F32 numbers, which warpgroups split on their way to registers.
     """
 
     slots: int
@@ -57,6 +62,8 @@ class SharedTile:
     swizzle: int = 0
     padding: int = 0
     blocks: str = ""
+    across: bool = False
+    wide: bool = False
 
     @property
     def slot(self) -> SharedTile:
@@ -68,10 +75,12 @@ class SharedTile:
 
     @property
     def item_bytes(self) -> int:
-        return 1 if self.blocks else 2
+        return 1 if self.blocks else 4 if self.wide else 2
 
     @property
     def dtype(self) -> ir.Type:
+        if self.wide:
+            return b.f32()
         return ir.IntegerType.get_signless(8) if self.blocks else ir.BF16Type.get()
 
     @property
@@ -86,6 +95,7 @@ class SharedTile:
     def type(self) -> ir.Type:
         facts: dict[str, int | str] = {"padding": self.padding, "swizzle": self.swizzle}
         facts |= {"blocks": self.blocks} if self.blocks else {}
+        facts |= {"across": 1} if self.across else {}
         shape = [*([self.slots] if self.slots else []), self.parts, self.rows, self.columns]
         return ir.MemRefType.get(shape, self.dtype, memory_space=attribute(facts))
 
@@ -97,11 +107,13 @@ class SharedTile:
             return None
         facts = {one.name: one.attr for one in space}
         blocks = ir.StringAttr(facts.pop("blocks")).value if "blocks" in facts else ""
+        across = bool(facts.pop("across", None))
         if set(facts) != {"padding", "swizzle"} or blocks not in ("", *BLOCK_DTYPES):
             return None
         padding, swizzle = (ir.IntegerAttr(facts[name]).value for name in ("padding", "swizzle"))
         slots, parts, rows, columns = [0, *type_.shape] if len(type_.shape) == 3 else type_.shape
-        tile = SharedTile(slots, parts, rows, columns, swizzle, padding, blocks)
+        wide = type_.element_type == b.f32()
+        tile = SharedTile(slots, parts, rows, columns, swizzle, padding, blocks, across, wide)
         return tile if type_.element_type == tile.dtype else None
 
 

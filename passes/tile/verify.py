@@ -10,8 +10,8 @@ an access of one is ordered behind an access of the other where a barrier, or a 
 - agents do not meet at the same barrier, or wait for what nobody brings;
 - a copy is under way when the program ends; or the types of an op do not fit (check_types.py).
 
-What a turn of a loop does to slots depends on its number only modulo the slots, so long loops are run for a few turns
-of the rings, and shortened by the same number of them.
+What a turn of a loop does to slots depends on its number only modulo the slots and the phases of their barriers, so
+long loops are run for a few turns of the rings, and shortened by the same number of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, integers, nested_operations, trip_count
+from lispgpt.ir.structure import constant_number, defining_op, integers, nested_operations, trip_count
 from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.check_types import Unsafe, check_types
 from lispgpt.passes.tile.clocks import Access, Ring, Slot, Thread
@@ -36,6 +36,9 @@ KEPT_TURNS = 24
 
 ROW_TURNS = 3
 """Turns of a loop of a program of rows, where nothing depends on their number."""
+
+TURNS_AROUND = 2
+"""Turns of a loop around loops that share memory, whose numbers go on from one turn to the next."""
 
 SEEN = (511, 0)
 """The last positions that rows are taken to see, where this is found by a running program: many tiles, and one."""
@@ -93,9 +96,9 @@ class _Order(Machine):
         self.meetings: dict[tuple[tuple[int, ...], int], dict[int, Any]] = {}
         self.passed: dict[tuple[int, tuple[int, ...]], int] = {}
         holders = [op for op in program if op.name in ("tile.shared", "tile.ring")]
-        self.period = lcm(2, *(_slots(op) for op in holders))
-        loops = [op for op in program if op.name == "scf.for"]
-        turns = [trip_count(op) for op in loops if any(inner.name in SHARING for inner in nested_operations(op))]
+        self.period = lcm(*(2 * _slots(op) for op in holders))
+        loops = [op for op in program if op.name == "scf.for" and _shares(op) and not _is_around(op)]
+        turns = [_numbers(op) * trip_count(op) for op in loops if not _goes_on(op)]
         self.left_out = max(0, (min(turns, default=0) - KEPT_TURNS) // self.period * self.period)
 
     def trips(self, step: Step, low: int, high: int, stride: int) -> range:
@@ -104,12 +107,15 @@ class _Order(Machine):
         whole = range(low, high, stride)
         if self.of_rows:
             return whole[:ROW_TURNS]
-        return whole[: len(whole) - self.left_out] if len(whole) > KEPT_TURNS else whole
+        if _is_around(step.op):
+            return whole[:TURNS_AROUND]
+        each = _numbers(step.op)
+        return whole[: len(whole) - self.left_out // each] if each * len(whole) > KEPT_TURNS else whole
 
     def other(self, agent: Agent, step: Step, values: list[Any]) -> list[None]:
         return [None] * len(step.results)
 
-    view = zeros = operand = split = store = limit = mask = reduce = broadcast = ask = weights = other
+    view = zeros = operand = split = limit = mask = reduce = broadcast = ask = fetch = weights = other
 
     def team(self, agent: Thread, step: Step, values: list[Any]) -> list[int]:
         """Both agents are of one team."""
@@ -164,10 +170,22 @@ class _Order(Machine):
         self._write(agent, step, values[1], self._instance(agent, step))
 
     def mma(self, agent: Thread, step: Step, values: list[Any]) -> list[None]:
-        for tile in values[1:]:
-            if tile is not None:
-                self._read(agent, step, tile)
+        """Where it is later, it reads its tiles until the next such is begun, or sums are settled."""
+        tiles = [tile for tile in values[1:] if tile is not None]
+        for tile in tiles:
+            self._read(agent, step, tile)
+        if "later" in step.op.attributes:
+            agent.reading = tiles
         return [None]
+
+    def settle(self, agent: Thread, step: Step, values: list[Any]) -> list[None]:
+        agent.reading = []
+        return [None]
+
+    def store(self, agent: Thread, step: Step, values: list[Any]) -> Turn | list[None]:
+        if agent.reading:
+            raise _unsafe(step, "it takes sums that are still added to")
+        return self.add_parts(agent, step, values) if "splits" in step.op.attributes else []
 
     def add_parts(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
         """Memory that may be all tiles', between barriers of its own: what lay there is gone."""
@@ -178,7 +196,7 @@ class _Order(Machine):
         yield from self._by_role(agent, step)
         for place, slot in self.slots.items():
             slot.writes = slot.writes if place[0] == "own" else []
-        return [None]
+        return [None] * len(step.results)
 
     def over_members(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
         """Memory of its own, which is written, and behind a barrier of its own read; what orders that ahead of the next
@@ -269,8 +287,10 @@ class _Order(Machine):
             agent.learn(clock)
 
     def fill(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
-        ring, number, member = self.rings[values[0]], values[-1], ir.IntegerAttr(step.op.attributes["member"]).value
-        self._in_turn(agent, step, len(ring.tiles) * number + member, "fill")
+        ring, member = self.rings[values[0]], ir.IntegerAttr(step.op.attributes["member"]).value
+        number = self._in_turn(agent, step, values[-1], ("fill", member))
+        if member and number >= agent.turns.get((("fill", member - 1), step.operands[0]), 0):
+            raise _unsafe(step, "it fills members of a ring out of their order")
         if ring.how == BULK and member == 0:
             while number >= ring.slots and not self._free(ring, number - ring.slots):
                 yield f"a slot for number {number} of a ring"
@@ -292,8 +312,8 @@ class _Order(Machine):
         return bool(wanted) and wanted <= set(ring.released.get(number, {}))
 
     def wait(self, agent: Thread, step: Step, values: list[Any]) -> Turn:
-        ring, number = self.rings[values[0]], values[1]
-        self._in_turn(agent, step, number, "wait")
+        ring = self.rings[values[0]]
+        number = self._in_turn(agent, step, values[1], "wait")
         ring.readers.add(agent.number)
         if ring.how == BULK:
             while number not in ring.filled:
@@ -328,22 +348,25 @@ class _Order(Machine):
                     access.lands = time
 
     def release(self, agent: Thread, step: Step, values: list[Any]) -> None:
-        ring, number = self.rings[values[0]], values[1]
-        self._in_turn(agent, step, number, "release")
+        ring = self.rings[values[0]]
+        number = self._in_turn(agent, step, values[1], "release")
         if number not in ring.filled:
             raise _unsafe(step, "it releases what has not been filled")
         if agent.turns.get(("wait", step.operands[0]), 0) <= number:
             raise _unsafe(step, "it releases what it has not waited for")
+        if any((tile, number % ring.slots) in agent.reading for tile in ring.tiles):
+            raise _unsafe(step, "it releases what is still read")
         ring.released.setdefault(number, {})[agent.number] = agent.tick()
 
-    def _in_turn(self, agent: Thread, step: Step, number: int, what: str) -> None:
-        """Numbers, and in each of them members, come one after the other."""
+    def _in_turn(self, agent: Thread, step: Step, number: int, what: Any) -> int:
+        """The number, less what loops ahead have left out: numbers come one after the other."""
         key = (what, step.operands[0])
-        if number != agent.turns.get(key, 0):
-            raise _unsafe(
-                step, f"it skips numbers of a ring: {agent.turns.get(key, 0)} comes next, and this is {number}"
-            )
-        agent.turns[key] = number + 1
+        following = agent.turns.get(key, 0)
+        further = number - following
+        if further and not (self.left_out and further > 0 and further % self.left_out == 0):
+            raise _unsafe(step, f"it skips numbers of a ring: {following} comes next, and this is {number}")
+        agent.turns[key] = following + 1
+        return following
 
     def check_end(self) -> None:
         """Nothing is under way any more."""
@@ -356,6 +379,27 @@ class _Order(Machine):
                 raise Unsafe(
                     f"number {unread[0]} of a ring is filled, and not all who read it wait for it and release it"
                 )
+
+
+def _shares(op: ir.Operation) -> bool:
+    """Whether a loop shares memory."""
+    return any(inner.name in SHARING for inner in nested_operations(op))
+
+
+def _is_around(op: ir.Operation) -> bool:
+    """Whether a loop is one of loops that do."""
+    return any(inner.name == "scf.for" and _shares(inner) for inner in nested_operations(op))
+
+
+def _numbers(op: ir.Operation) -> int:
+    """Of rings, that a turn of a loop waits for."""
+    return max(1, sum(inner.name == "tile.wait" for inner in nested_operations(op)))
+
+
+def _goes_on(op: ir.Operation) -> bool:
+    """Whether a loop does what is left of another's turns: fewer than the slots are done ahead of it."""
+    start, end, _ = (constant_number(value) for value in list(op.operands)[:3])
+    return start is None and end is not None
 
 
 def _slots(op: ir.Operation) -> int:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_matmul_at_a_real_size(target: str, tmp_path: Path) -> None:
     there is an emulator that runs single blocks, it does too."""
     product, rng = plain(4096, 4096, 4096), seeded.rng()
     pipeline = tmp_path / "all.lisp"
-    choice = '(pass choose-tiles {:use "matmul" :copies "bulk"})'
+    choice = '(pass choose-tiles {:use "warpgroups matmul" :copies "bulk"})'
     pipeline.write_text(pipeline_path("gpu").read_text().replace("(pass choose-tiles)", choice, 1))
     request = Request(product.write(tmp_path), target, pipeline=pipeline)
     values = product.values(rng)
@@ -143,7 +144,7 @@ def test_matmul_at_a_real_size(target: str, tmp_path: Path) -> None:
         grid = integers(ir.DictAttr(kernel.attributes["tile"])["grid"])
         blocks = [tuple(int(rng.integers(n)) for n in grid) for _ in range(2)]
         (found,) = interpret(kernel, memory_of(kernel, values), rng, blocks)  # type: ignore[arg-type]
-    assert 0 < np.count_nonzero(~np.isnan(found)) <= 2 * (4096 // grid[0]) * (4096 // grid[1])
+    assert 0 < np.count_nonzero(~np.isnan(found)) <= 2.1 * 4096 * 4096 / prod(grid)
     agrees(found, x, w, bias)
     if target.startswith("rocm"):
         artifact, _ = compile_request(request, Observer())
@@ -184,8 +185,8 @@ def test_products_are_measured_by_two_artifacts(tmp_path: Path) -> None:
 
 
 def test_what_no_chip_can_multiply_is_left_to_others(tmp_path: Path) -> None:
-    """F32 numbers, which no copy splits, for instructions that read what copies bring."""
-    request = WAYS["boxes"].request(plain(40, 40, 64, ("f32", "bf16")), tmp_path)
+    """F32 numbers on the right, which no copy splits, for instructions that read what copies bring."""
+    request = WAYS["boxes"].request(plain(40, 40, 64, ("bf16", "f32")), tmp_path)
     (facts,) = compile_request(request, Observer())[0].kernels.values()
     assert "tiles" not in facts
 
@@ -273,8 +274,8 @@ def test_a_schedule_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     pipeline.write_text(pipeline_path("gpu").read_text().replace(' matmul"', ' matmull"'))
     with pytest.raises(
         UserError,
-        match=r"there is no schedule 'matmull' \(there are: attention, attention-gradients, direct, matmul, rows, "
-        r"column-sums, skinny\)",
+        match=r"there is no schedule 'matmull' \(there are: attention, attention-gradients, direct, matmul, "
+        r"warpgroups, rows, column-sums, skinny\)",
     ):
         compile_request(Request(plain(8, 8, 8).write(tmp_path), "rocm:gfx1151", pipeline=pipeline), Observer())
 

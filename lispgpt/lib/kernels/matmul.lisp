@@ -4,7 +4,6 @@
 ;
 ; A tiling is [rows columns step slots parts teams unit]: a block's tile, the elements of k of one step, how many steps
 ; shared memory holds, how many members share out k, and how the members lie along rows and columns.
-(def warpgroups [[128 256 64 4 1 [2 1] "warpgroup"] [128 128 64 5 1 [2 1] "warpgroup"] [64 128 64 6 1 [1 1] "warpgroup"]])
 (def copied [[128 128 32 4 1 [2 4] "subgroup"] [64 128 32 4 1 [1 8] "subgroup"] [64 64 32 4 1 [2 4] "subgroup"]])
 (def loaded [[128 128 32 2 1 [2 4] "subgroup"] [64 128 32 2 1 [1 8] "subgroup"] [64 64 32 2 1 [2 4] "subgroup"]])
 ; Few rows: subgroups that share out k.
@@ -40,26 +39,36 @@
         few (first-of (fn [t] (and (fits? p t) (bearable? p t))) narrow (nth narrow 2))]
     (first-of (fn [t] (and (fits? p t) (busy? p t))) (map as-fits tilings) few)))
 
-(defn tiling [p]
-  (cond (= (tile.copies p 64) "bulk") (first-of (fn [t] (busy? p t)) warpgroups (nth warpgroups 2))
-        (= (tile.copies p 32) "async") (subgroup-tiling p copied)
-        true (subgroup-tiling p loaded)))
+(defn tiling [p] (subgroup-tiling p (if (= (tile.copies p 32) "async") copied loaded)))
 
 ; What a thread holds of two split operands leaves no registers for a second block of the largest tile.
-(defn resident [p rows unit]
-  (cond (= unit "warpgroup") 1
-        (and (= rows 128) (> (tile.parts p (tile.left p)) 1) (> (tile.parts p (tile.right p)) 1)) 0
-        true 2))
+(defn resident [p rows]
+  (if (and (= rows 128) (> (tile.parts p (tile.left p)) 1) (> (tile.parts p (tile.right p)) 1)) 0 2))
+
+; A cluster is [together splits]: blocks that bring columns for each other, and blocks that share out k.
+(defn multiply [p [rows columns step slots parts teams unit] cluster]
+  (tile.tasks p [rows columns] cluster unit
+    (fn [[batch row column]]
+      (tile.pipeline p slots (ceil-div (tile.inner p) step)
+        (fn [n] [(tile.box (tile.right p) [batch column (* n step)] [columns step])
+                 (tile.box (tile.left p) [batch row (* n step)] [rows step])])
+        (fn [] (tile.sums p [rows columns] parts teams unit))
+        (fn [sums [b a]] (tile.mma p sums a b))
+        (fn [sums] (tile.store p (tile.add-parts p sums) [batch row column]))))))
 
 (schedule matmul [p]
   {:takes (and (>= (tile.rows p) 8) (>= (tile.columns p) 8)
                (not (tile.reduces? (tile.left p))) (not (tile.reduces? (tile.right p))))}
-  (let [[rows columns step slots parts teams unit] (tiling p)
-        [batch row column] (tile.task p [rows columns])]
-    (if (> (resident p rows unit) 0) (tile.resident p (resident p rows unit)) nil)
-    (tile.pipeline p slots (ceil-div (tile.inner p) step)
-      (fn [n] [(tile.box (tile.right p) [batch column (* n step)] [columns step])
-               (tile.box (tile.left p) [batch row (* n step)] [rows step])])
-      (fn [] (tile.sums p [rows columns] parts teams unit))
-      (fn [sums [b a]] (tile.mma p sums a b))
-      (fn [sums] (tile.store p (tile.add-parts p sums) [batch row column])))))
+  (let [t (tiling p)
+        blocks (resident p (first t))]
+    (if (> blocks 0) (tile.resident p blocks) nil)
+    (multiply p t [1 1])))
+
+; The same by warpgroups, which read what bulk copies bring, and split F32 numbers where they are on the left.
+(schedule warpgroups [kernel]
+  {:takes (let [p (tile.short-right kernel)]
+            (and (>= (tile.rows p) 16) (>= (tile.columns p) 8) (= (tile.copies p 64) "bulk")))}
+  (let [p (tile.short-right kernel)
+        [rows columns slots teams together splits] (tile.warpgroup-tiling p)]
+    (tile.resident p 1)
+    (multiply p [rows columns 64 slots 1 teams "warpgroup"] [together splits])))

@@ -14,9 +14,7 @@ from lispgpt.passes.kernels.ring import StagePlace
 from lispgpt.passes.schedule.warpgroups.split_k import TileShare, TileShares
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import Tiling
-
-ROW_GROUP = 16
-"""Tiles below each other that blocks take before they go on to the next columns, where those exceed the cache."""
+from lispgpt.passes.tile.tasks import TileOrder
 
 
 @dataclass(frozen=True)
@@ -101,17 +99,8 @@ class BlockTiles:
         return TileShare(number, 0, self.grid.steps, 0, None) if self.shares is None else self.shares.piece(number)
 
     def _tile(self, number: Index) -> TilePlace:
-        """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
-        grid, t, product = self.grid, self.grid.tiling, self.grid.product
-        batch, number = product.of_batch(number, grid.row_tiles * grid.column_tiles)
-        if 2 * product.columns * product.inner <= grid.target.l2_bytes or grid.row_tiles <= ROW_GROUP:
-            row, column = b.div(number, grid.column_tiles), b.mod(number, grid.column_tiles)
-        else:
-            group, place = (f(number, ROW_GROUP * grid.column_tiles) for f in (b.div, b.mod))
-            first = b.mul(group, ROW_GROUP)
-            height = b.at_most(b.sub(grid.row_tiles, first), ROW_GROUP)
-            column = b.emit("arith.divui", [place, height], [ir.IndexType.get()])
-            row = b.add(first, b.emit("arith.remui", [place, height], [ir.IndexType.get()]))
-        row = b.add(b.mul(row, t.pair), self.rank) if t.pair > 1 else row
+        """The number-th tile."""
+        grid, t = self.grid, self.grid.tiling
+        order = TileOrder(grid.product, t.rows, t.outputs, t.pair, 1, grid.target)
         k = b.mul(self.rank, grid.steps * grid.step) if t.splits > 1 else 0
-        return TilePlace(batch, b.mul(row, t.rows), b.mul(column, t.outputs), k)
+        return TilePlace(*order.place(number, self.rank), k)

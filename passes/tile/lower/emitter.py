@@ -29,6 +29,7 @@ ARITHMETIC: dict[str, Callable[..., Index]] = {
     "arith.remui": b.mod,
     "arith.minui": b.at_most,
     "arith.divsi": _quotient,
+    "arith.select": lambda c, a, n: b.select(c, b.as_value(a), b.as_value(n)),
     "arith.minsi": b.at_most,
     "arith.maxsi": lambda a, n: b.select(b.less(a, n), b.as_value(n), b.as_value(a)),
     "arith.ceildivsi": lambda a, n: b.div(b.add(a, n - 1), n),

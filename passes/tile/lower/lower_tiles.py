@@ -51,6 +51,8 @@ def _lower(kernel: ir.Operation, constants: Constants, target: Gpu | Cpu) -> Non
         lowering.record()
         if (residency := ir.IntegerAttr(facts["residency"]).value) and isinstance(target, Gpu):
             target.set_residency(kernel, residency)
+        if "cluster" in facts and isinstance(target, Gpu):
+            target.set_cluster(kernel, ir.IntegerAttr(facts["cluster"]).value)
     else:
         withdraw(ops)
         _leave(kernel, left[0])

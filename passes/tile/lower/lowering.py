@@ -48,8 +48,9 @@ from lispgpt.passes.tile.lower.register_rows import (
 from lispgpt.passes.tile.lower.rings import AsyncRing, BulkRing, Ring, copied_operands
 from lispgpt.passes.tile.lower.score_weights import ScoreWeights, reach
 from lispgpt.passes.tile.lower.staged_operand import Origin, StagedOperand, Tile
-from lispgpt.passes.tile.lower.units import Sums, sums_of
+from lispgpt.passes.tile.lower.units import Sums, WarpgroupSums, sums_of
 from lispgpt.passes.tile.lower.warpgroup_lines import multiply_lines
+from lispgpt.passes.tile.lower.warpgroup_stores import WarpgroupStores
 from lispgpt.passes.tile.row_reductions import row_reductions
 from lispgpt.passes.tile.sum_rows import SumRows
 from lispgpt.passes.tile.types import (
@@ -121,7 +122,9 @@ class Lowering(Emitter):
         launch = ir.DictAttr(kernel.attributes["tile"])
         self.threads = ir.IntegerAttr(launch["threads"]).value
         self.residency = max(1, ir.IntegerAttr(launch["residency"]).value)
-        self.tiles = BlockTiles(target, self.ops)
+        self.cluster = ir.IntegerAttr(launch["cluster"]).value if "cluster" in launch else 1
+        self.stores = None if product is None else WarpgroupStores.of(kernel, product, self.ops, target)
+        self.tiles = BlockTiles(target, self.ops, 0 if self.stores is None else self.stores.nbytes)
         self.waited = False
         roles = [op for op in self.tiles.every if op.name == "tile.role"]
         self.roles = integers(roles[0].attributes["threads"]) if roles else [0, self.threads]
@@ -153,6 +156,8 @@ class Lowering(Emitter):
             ):
                 self._op(op)
         self._know_everything()
+        if self.cluster > 1 and (self.stores is None or self.stores.splits == 1):
+            self.target.cluster_barrier()  # no block may end while another still copies into its memory
 
     def record(self) -> None:
         self.tiles.record(self.kernel)
@@ -229,10 +234,14 @@ class Lowering(Emitter):
         def first() -> None:
             copies.registers(COPIER_REGISTERS, more=False)
             b.if_then(b.equal(self.thread, 0), lambda: self._role_of(fill))
+            if self.stores is not None:
+                self.stores.stand_by()
 
         def second() -> None:
             copies.registers(min(MOST_REGISTERS, left) // 8 * 8, more=True)
             self._role_of(multiply)
+            if self.stores is not None:
+                self.stores.finish()
 
         b.either(b.less(self.thread, copiers), first, second)
 
@@ -331,10 +340,15 @@ class Lowering(Emitter):
         facts = (self.target, slots, views, self.thread, self.threads)
         if ir.StringAttr(op.attributes["copies"]).value != BULK:
             return AsyncRing(*facts)
-        maps = [operand.maps(self.kernel)[0] for operand in copied_operands(views, slots, self.target)]
-        ring = BulkRing(*facts, maps, self.tiles.barriers, self.roles[1])
+        sharing = integers(op.attributes["sharing"]) if "sharing" in op.attributes else [1] * len(slots)
+        operands = copied_operands(views, slots, sharing, self.target)
+        maps = [operand.maps(self.kernel) for operand in operands]
+        rank = b.mod(b.block_id(), self.cluster)
+        ring = BulkRing(*facts, operands, maps, self.tiles.barriers, self.roles[1], rank)
+        if self.stores is not None:
+            self.stores.make_maps()
         b.if_then(b.equal(self.thread, 0), ring.make)
-        b.barrier()
+        (self.target.cluster_barrier if self.cluster > 1 else b.barrier)()
         return ring
 
     def _fill(self, op: ir.Operation) -> None:
@@ -346,6 +360,11 @@ class Lowering(Emitter):
             b.if_then(b.equal(self.thread, 0), start)
         else:
             start()
+
+    def _fetch(self, op: ir.Operation) -> None:
+        if self.stores is not None:
+            batch, row, column = self._of(op, first=1)
+            self.stores.fetch((batch, row, column))
 
     def _if(self, op: ir.Operation) -> None:
         """Of a program that hands nothing on."""
@@ -401,9 +420,17 @@ class Lowering(Emitter):
         if self.product is None and right.tile.swizzle:
             left, start = a.blocks if isinstance(a, RegisterOperand) else a, defining_op(op.operands[0])
             return multiply_lines(sums, left, right, "across" in op.attributes, adds=_is_carried(start))
+        if "later" in op.attributes:
+            started: Sums = sums.started(a, right)
+            self.target.warpgroup.wait(1)  # type: ignore[union-attr]
+            return started
         if isinstance(a, RegisterOperand):
             return sums.multiply_operand(a.blocks, right, "across" in op.attributes)
         return sums.multiply(a, right)
+
+    def _settle(self, op: ir.Operation) -> Sums:
+        settled: Sums = self._of(op)[0].settled()
+        return settled
 
     def _add_parts(self, op: ir.Operation) -> Sums:
         return self._of(op)[0].added(self.tiles.own_memory(op), self._meet)
@@ -413,6 +440,10 @@ class Lowering(Emitter):
         self._know_everything()
         if isinstance(registers, RowNumbers):
             self._store_numbers(registers, tensor, batch, row)
+            return
+        if self.stores is not None:
+            assert self.tiles.block is not None and isinstance(registers, WarpgroupSums)
+            self.stores.store(registers, self.tiles.block, self.tiles.staging_at(), (batch, row, column))
             return
         *_, rows, columns = register_tile(op.operands[0]).shape
         results = [(t, buffer) for t, buffer in self.results if self.rows is None or not self.rows.is_log_sum(t)]

@@ -52,8 +52,9 @@ class BlockTiles:
     shares_sums: whether sums of all parts lie where the tiles do, for which there is no room beside them: when they are
     added, a program is done with its tiles (see verify.py)."""
 
-    def __init__(self, target: Gpu, ops: Sequence[ir.Operation]) -> None:
-        self.target = target
+    def __init__(self, target: Gpu, ops: Sequence[ir.Operation], staging: int = 0) -> None:
+        """staging: bytes for what is stored by way of the block's memory."""
+        self.target, self.staging = target, staging
         self.every = [inner for op in ops for inner in (op, *nested_operations(op)) if inner.name.startswith("tile.")]
         self.tiles: list[tuple[Any, SharedTile]] = []
         for op in self.every:
@@ -109,6 +110,8 @@ class BlockTiles:
     def _own_shape(self, op: ir.Operation) -> tuple[Sequence[int], ir.Type] | None:
         if op.name in ("tile.add_parts", "tile.over_members"):
             return register_tile(op.operands[0]).shape, b.f32()
+        if op.name == "tile.store" and self.staging:
+            return [self.staging], b.integer(8)
         tile = register_tile(op.results[0]) if op.name == "tile.as_operand" else None
         shape = None if tile is None else operand_memory(tile, self.target)
         return None if tile is None or shape is None else (shape, tile.dtype)
@@ -125,6 +128,12 @@ class BlockTiles:
         start = tiles + BARRIER_BYTES * any(tile.swizzle for _, tile in self.tiles) + self.taken
         self.taken += b.item_bytes(wanted[1]) * prod(wanted[0])
         return self.block.view(start, *wanted)
+
+    def staging_at(self) -> int:
+        """Where in the block's memory staging is."""
+        start = self.nbytes + BARRIER_BYTES + self.taken
+        self.taken += self.staging
+        return start
 
     def _beside(self) -> int:
         """Bytes of that, and of rows' reductions."""

@@ -81,11 +81,14 @@ class AsyncRing(Ring):
 @dataclass(frozen=True)
 class BulkRing(Ring):
     """One thread starts copies of whole boxes.  For each slot a barrier tells that it is full, and another that it is
-    empty again: `barriers` is the address of the first.  maps: of the views.  multiplying: threads that read slots."""
+    empty again: `barriers` is the address of the first.  operands: how copies see the views.  maps: of each.
+    multiplying: threads that read slots.  rank: this block's in its cluster."""
 
-    maps: Sequence[ir.Value]
+    operands: Sequence[CopiedOperand]
+    maps: Sequence[Sequence[ir.Value]]
     barriers: Index
     multiplying: int
+    rank: Index = 0
 
     @property
     def copies(self) -> TensorCopies:
@@ -98,13 +101,18 @@ class BulkRing(Ring):
         assert self.target.warpgroup is not None
         return self.multiplying // self.target.warpgroup.threads
 
+    @property
+    def sharing(self) -> int:
+        """Blocks whose copies write each other's slots."""
+        return max(operand.sharing for operand in self.operands)
+
     def make(self) -> None:
         """By one thread: the barriers, and maps on their way."""
-        for map_ in self.maps:
+        for map_ in (one for maps in self.maps for one in maps):
             self.copies.prefetch(map_)
         for slot in range(self.slots):
             self.copies.make_barrier(self._full(slot), 1)
-            self.copies.make_barrier(self._empty(slot), self.readers)
+            self.copies.make_barrier(self._empty(slot), self.readers * self.sharing)
         self.copies.publish_barriers()
 
     def _full(self, slot: Index) -> Index:
@@ -120,11 +128,11 @@ class BulkRing(Ring):
         slots = self.at(number)
         slot, full, one = slots[0].slot, self._full(slots[0].slot), slots[member]
         if member == 0:
-            self.copies.wait(self._empty(slot), b.xor(self._phase(number), 1))
+            if not (isinstance(number, int) and number < self.slots):  # where nobody has read yet
+                self.copies.wait(self._empty(slot), b.xor(self._phase(number), 1))
             self.copies.expect(full, sum(each.tile.slot_bytes for each in slots))
-        operand = copied_operands(self.views, self.tiles, self.target)[member]
         shared = b.add(one.memory, b.mul(slot, one.tile.slot_bytes))
-        operand.load(self.copies, [self.maps[member]], place, shared, full, 0)
+        self.operands[member].load(self.copies, self.maps[member], place, shared, full, self.rank)
 
     def wait(self, number: Index, ahead: int) -> list[Slot]:
         slots = self.at(number)
@@ -135,14 +143,21 @@ class BulkRing(Ring):
         """By each warpgroup, which is done with a slot."""
         assert self.target.warpgroup is not None
         empty = self._empty(b.mod(number, self.slots))
-        first = b.equal(b.mod(self.thread, self.target.warpgroup.threads), 0)
-        b.if_then(first, lambda: self.copies.arrive(empty))
+        lane = b.mod(self.thread, self.target.warpgroup.threads)
+        if self.sharing == 1:
+            b.if_then(b.equal(lane, 0), lambda: self.copies.arrive(empty))
+        else:
+            b.if_then(b.less(lane, self.sharing), lambda: self.copies.arrive(empty, lane))
 
 
-def copied_operands(views: Sequence[Operand], tiles: Sequence[Slot], target: Gpu) -> list[CopiedOperand]:
-    """How bulk copies see views whose boxes fill tiles."""
+def copied_operands(
+    views: Sequence[Operand], tiles: Sequence[Slot], sharing: Sequence[int], target: Gpu
+) -> list[CopiedOperand]:
+    """How bulk copies see views whose boxes fill tiles, which so many blocks bring for each other."""
     assert target.copies is not None
-    found = [boxes_of(view, target.copies) for view in views]
-    return [
-        CopiedOperand(x, one.tile.rows, one.tile.columns, SWIZZLE) for x, one in zip(found, tiles, strict=True) if x
-    ]
+    found = []
+    for view, one, blocks in zip(views, tiles, sharing, strict=True):
+        boxes, *rest = boxes_of(view, target.copies, one.tile.across)
+        sizes = one.tile.rows, one.tile.columns, SWIZZLE, blocks
+        found.append(CopiedOperand(boxes, *sizes, *rest))
+    return found

@@ -10,18 +10,20 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.epilogue import ResultRun, places
+from lispgpt.passes.kernels.left_registers import LeftRegisters, Lines
 from lispgpt.passes.kernels.matrices import flat, shaped
 from lispgpt.passes.kernels.operand_a import Block
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import tree
-from lispgpt.passes.kernels.warpgroup_sums import own_warpgroup
+from lispgpt.passes.kernels.warpgroup_sums import Member, own_warpgroup
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
+from lispgpt.passes.targets.warpgroup_tiles import PARTS, products_of
 from lispgpt.passes.tile.lower.memory import Slot
 from lispgpt.passes.tile.lower.operand_runs import Group, Membership, OperandRuns, PackedRuns, membership, of_member
 from lispgpt.passes.tile.lower.packed import PackedSlot
-from lispgpt.passes.tile.types import SWIZZLE, WARPGROUP, RegisterTile
+from lispgpt.passes.tile.types import SWIZZLE, WARPGROUP, RegisterTile, SharedTile
 
 CHAINS = 4
 """Sums that are added to in turn, so that none waits for the instruction before."""
@@ -276,23 +278,62 @@ class WarpgroupSums(Sums):
         group = b.sub(own_warpgroup(self.thread, self.target), 1)
         return b.mod(group, self.tile.teams[0]), b.div(group, self.tile.teams[0])
 
-    def multiply(self, a: Slot | OperandRuns | PackedRuns, right: Slot | OperandRuns) -> Sums:
+    def multiply(self, a: Slot | OperandRuns | PackedRuns, right: Slot | OperandRuns) -> WarpgroupSums:
+        return self.started(a, right).settled()
+
+    def started(self, a: Slot | OperandRuns | PackedRuns, right: Slot | OperandRuns) -> WarpgroupSums:
+        """These and A · Bᵀ, instructions of which are under way."""
         assert isinstance(a, Slot) and isinstance(right, Slot)
-        if a.parts > 1 or right.parts > 1 or 2 * a.tile.columns > SWIZZLE:
-            raise Refused("warpgroups multiply one line of one part of a product's operands at a time")
+        if 2 * a.tile.columns > SWIZZLE:
+            raise Refused("warpgroups multiply one line of a product's operands at a time")
         unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
         line = unit.inner * 2
-        b_start = unit.descriptor_at(b.add(_address(right), b.mul(column_part, columns * line)))
+        across = a.tile.across, right.tile.across
+        column = unit.descriptor_at(b.add(_address(right), b.mul(column_part, columns * line)), across[1])
         rows = b.add(_address(a), b.mul(row_part, high * unit.rows * line))
+        own = [unit.descriptor_at(b.add(rows, m * unit.rows * line), across[0]) for m in range(high)]
+        if a.tile.wide:
+            return replace(self, values=self._from_registers(a.tile, _address(a), right, column))
         sums = unit.ready(self.values)
         count = len(sums) // high
+        further = [tile.slot_bytes // tile.parts for tile in (a.tile, right.tile)]
         for block in range(a.tile.columns // unit.block):
-            column = unit.advanced(b_start, block)
-            for m in range(high):
-                own = unit.advanced(unit.descriptor_at(b.add(rows, m * unit.rows * line)), block)
-                sums[m * count : (m + 1) * count] = unit.multiply([own], column, sums[m * count : (m + 1) * count])
+            for p, q in products_of(a.parts, right.parts):
+                there = unit.advanced(unit.further(column, q * further[1]), block, across[1])
+                for m in range(high):
+                    here = unit.advanced(unit.further(own[m], p * further[0]), block, across[0])
+                    mine = slice(m * count, (m + 1) * count)
+                    sums[mine] = unit.multiply([here], there, sums[mine], across[1], across[0])
         unit.commit()
-        return replace(self, values=unit.done(sums))
+        return replace(self, values=sums)
+
+    def _from_registers(self, tile: SharedTile, start: Index, right: Slot, column: ir.Value) -> list[ir.Value]:
+        """The same of F32 numbers, which become two parts on their way to registers."""
+        unit, member, copies = self._unit, self.member(), self.target.copies
+        assert copies is not None
+        beside = (tile.columns if tile.across else tile.rows) * SWIZZLE
+        lines = Lines(SWIZZLE // tile.item_bytes, SWIZZLE, beside, tile.across)
+        words = LeftRegisters(unit, copies, lines, member.row, member.pair).load(start)
+        ready = unit.ready([*words, *self.values])
+        words, sums = ready[: len(words)], ready[len(words) :]
+        further = right.tile.slot_bytes // right.tile.parts
+        for block in range(tile.columns // unit.block):
+            for p, q in products_of(PARTS, right.parts):
+                at = (block * PARTS + p) * unit.row_words
+                there = unit.advanced(unit.further(column, q * further), block, right.tile.across)
+                sums = unit.multiply(words[at : at + unit.row_words], there, sums, right.tile.across)
+        unit.commit()
+        return sums
+
+    def settled(self) -> WarpgroupSums:
+        """Those that no instruction changes any more."""
+        return replace(self, values=self._unit.done(self.values))
+
+    def member(self) -> Member:
+        """This thread's part of the tile."""
+        (row_part, column_part), number = self.place, b.mod(self.thread, self._unit.threads)
+        row, pair = self._unit.lane_places(number)
+        return Member(number, row_part, column_part, b.add(b.mul(row_part, self._unit.rows), row), pair)
 
     def pieces(self) -> list[ResultRun]:
         unit, (row_part, column_part), (high, columns) = self._unit, self.place, self._sizes
