@@ -17,6 +17,7 @@ from lispgpt.base.dtypes import row_bytes
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import compile_request
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.passes.schedule.attention import schedule_gpu_attention
 from lispgpt.runtime.checkpoints.floats_of_8_bits import floats_of_8_bits, nearest_e4m3
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.devices import open_device
@@ -170,6 +171,16 @@ def test_steps_pack_and_write_their_rows_in_attention(kind: str, tmp_path: Path)
         assert batch == 1 or attention.grid[0] == batch * 8
         assert ("cvt.rn.f16x2.e4m3x2" in made.code.decode()) == (kind == "fp8")
         assert made.kernels[attention.kernel]["work"]["position_bytes"] == 2 * 8 * row_bytes(kind, 64)
+
+
+@pytest.mark.parametrize("kind", ["fp8", "q8_0"])
+def test_heads_of_one_block(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block has all heads that share keys; on another chip each time."""
+    monkeypatch.setattr(schedule_gpu_attention, "FEWEST_BLOCKS", 0)
+    rng = seeded.rng()
+    heads, size = [(4, 64), (2, 128), (3, 96)][int(rng.choice(3))]
+    sizes = {"heads": 2 * heads, "groups": 2, "size": size, "window": int(rng.choice([0, 30]))}
+    check(tmp_path, str(rng.choice(OFF_CPU)), kind, 2, 1, seeded.fresh_seed(), context=150, **sizes)
 
 
 def test_rows_that_are_no_numbers(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ class _RowAttention:
         """Each head's of one position."""
         found, (key, factor) = [], row
         for place, query in zip(self.places, self.queries, strict=True):
-            product = b.horizontal("arith.addf", b.binary("arith.mulf", query, key))
+            product = _product(query, key, self.target)
             score = subgroup_reduce("arith.addf", product, self.lanes, self.target.subgroup)
             score = score if factor is None else b.binary("arith.mulf", score, factor)
             found.append(score_at(self.reader, self.attention, place, t, score))
@@ -347,6 +347,18 @@ class _RowAttention:
             log_sum = partial(store_log_sum, self.kernel, self.attention, place, own[0].top, own[0].total)
             if self.attention.log_sum:
                 b.if_then(b.equal(self.thread, 0), log_sum)
+
+
+def _product(one: ir.Value, other: ir.Value, target: Gpu) -> ir.Value:
+    """The sum of the products of two vectors' elements: in two chains, but where the compiler would spill registers for
+    them."""
+    if not target.makes_room:
+        return b.horizontal("arith.addf", b.binary("arith.mulf", one, other))
+    pairs = [(b.lane_of(one, i), b.lane_of(other, i)) for i in range(b.width_of(one))]
+    chains = [b.binary("arith.mulf", x, y) for x, y in pairs[:2]]
+    for number, (x, y) in enumerate(pairs[2:]):
+        chains[number % 2] = b.fma(x, y, chains[number % 2])
+    return chains[0] if len(chains) == 1 else b.binary("arith.addf", *chains)
 
 
 def _values(running: Sequence[Running]) -> list[ir.Value]:
