@@ -5,9 +5,9 @@ walk through the ring's chunks when it is.
 
 Products of rows have chunks of 8 of a weight's rows, along all of the residual stream.  Both halves of the depth take
 part at once: rows 0 to 7 of an instruction are these rows along the residual stream's first half, rows 8 to 15 the same
-along the second.  Weights of BF16 take the residual stream in BF16 parts, packed ones as whole numbers, so that matrix
-instructions multiply both as they are: a `RowOperand` says what fills an instruction's columns.  What the norm of the
-residual stream adds and subtracts is put in order afterwards (see rows.py).
+along the second.  A `RowOperand` says what fills an instruction's columns: BF16 parts of the residual stream, or, for
+packed weights of long blocks, whole numbers, so that matrix instructions multiply these weights as they are.  What the
+norm of the residual stream adds and subtracts is put in order afterwards (see rows.py).
 
 Products of columns sum over what a cluster has, for a rank's columns of the residual stream.  A chunk is 64 of a
 weight's columns for all of the rank's rows, 16 of which are a matrix instruction's.
@@ -192,11 +192,12 @@ CHAINS = 4
 
 
 class RowOperand:
-    """In three parts of BF16, for weights of BF16: four columns of an instruction for each half of the depth.
+    """In three parts of BF16: four columns of an instruction for each half of the depth.
 
-    words: of the operand that a lane has for a step, at most.  together: steps of a `Fragment`."""
+    words: of the operand that a lane has for a step, at most.  together: steps of a `Fragment`.  rows: that a lane has
+    scales of."""
 
-    words, together = 2, 1
+    words, together, rows = 2, 1, 2
 
     def __init__(self, products: Products, weights: Weights) -> None:
         self.products, self.weights, self.launch = products, weights, products.launch
@@ -221,12 +222,12 @@ class RowOperand:
         return map(self.weights.load, self.weights.row_places(base, first, count, multiple))
 
     def scales(self, base: Number, first: Number | int, count: int) -> Iterator[Scale]:
-        """Its row's scales, each of as many of these steps."""
-        return iter(())
+        """Its rows' scales, each of as many of these steps."""
+        return self.weights.row_scales(base, first, count, [word(0), word(self.launch.layout.width // 2)])
 
     def count_scales(self, steps: int) -> int:
         """How many there are."""
-        return 0
+        return self.weights.shared(steps, self.launch.layout.width // 32)[1]
 
     def none(self, steps: int) -> Sums:
         """A lane's sums of nothing, to which products of so many steps are to be added."""
@@ -236,7 +237,7 @@ class RowOperand:
         self, weights: Iterable[Fragment], operand: Sequence[Fragment], scales: Sequence[Scale], before: Sums
     ) -> Sums:
         """A lane's sums with these products."""
-        return self.weights.add(before, weights, operand, ())
+        return self.weights.add(before, weights, operand, scales)
 
     def whole(self, sums: Sums) -> Number:
         """A row's sum, of its lanes': four columns, a part each, of either half's rows."""
@@ -261,9 +262,7 @@ DEEP = 32
 class Int8Digits(RowOperand):
     """A lane's operand has its digit's two words of each instruction's numbers, and what these count as."""
 
-    words, together = 2, 2
-
-    weights: ScaledWeights
+    words, together, rows = 2, 2, 1
 
     def put(self, residual: Residual, values: Sequence[Number]) -> None:
         launch = self.launch
@@ -302,10 +301,8 @@ class Int8Digits(RowOperand):
             yield [*PackedWeights.load_numbers(one), *PackedWeights.load_numbers(other)]
 
     def scales(self, base: Number, first: Number | int, count: int) -> Iterator[Scale]:
-        return self.weights.row_scales(base, first, count)
-
-    def count_scales(self, steps: int) -> int:
-        return self.weights.shared(steps, self.launch.layout.width // DEEP)[1]
+        half = (self.products.part < 2).where(word(0), self.launch.layout.width // 2)
+        return self.weights.row_scales(base, first, count, [half])
 
     def none(self, steps: int) -> Sums:
         return [[real(0.0)]]
@@ -347,7 +344,7 @@ AT_ONCE = 8
 def operand_of(products: Products, name: str) -> RowOperand:
     """The residual stream as a product takes it, by the product's name in the layout."""
     weights = weights_of(products.launch, name)
-    return Int8Digits(products, weights) if isinstance(weights, ScaledWeights) else RowOperand(products, weights)
+    return (Int8Digits if products.launch.layout.as_digits(name) else RowOperand)(products, weights)
 
 
 class RowProducts(RingProduct):
@@ -374,7 +371,7 @@ class RowProducts(RingProduct):
             return list(operand.load(base, first, steps, steps)), list(operand.scales(base, first, steps))
 
         read: list[Read] = [(slot, layout.arrivals // self.sharing.slices, None)]
-        scales = operand.count_scales(steps), 1
+        scales = operand.count_scales(steps), operand.rows
         return self.products.hold(self.sharing, part, [tile], load, read, steps // operand.together, scales)
 
     def _own(self) -> tuple[Number, Number, Number | None]:

@@ -1,7 +1,7 @@
 """The two kinds of weights in a clustered launch: BF16, and whole numbers with scales (packed_weights.py).
 
 Of both a lane has four words of BF16 in each step of 16 of the depth, a `Fragment`, as a matrix instruction takes them;
-but packed ones of rows are multiplied as they are, two steps at once (products.py).
+but packed ones of rows may be multiplied as they are, two steps at once (products.py).
 Numbers that share a scale are summed up first, and the sums multiplied by it: that of the one or the two of a tile's
 rows whose sums a lane has.  What is read as an Iterable here may be loaded while it is.
 """
@@ -58,6 +58,10 @@ class Weights:
     def load(self, place: Number) -> Fragment:
         return ptx.load_matrices(place)
 
+    def row_scales(self, start: Number, first: Number | int, count: int, halves: Sequence[Number]) -> Iterator[Scale]:
+        """A lane's row's in a chunk of 8 rows, for some steps, along halves of the depth that start there."""
+        return iter(())
+
     def column_scales(self, start: Number, step: Number | int, tile: Number) -> Iterator[Scale]:
         """A lane's two rows' of a tile in a chunk of 64 columns, from a step on which has others than that before."""
         return iter(())
@@ -110,13 +114,11 @@ class ScaledWeights(Weights):
     def load(self, place: Number) -> Fragment:
         return PackedWeights.widened(PackedWeights.load_numbers(place))
 
-    def row_scales(self, start: Number, first: Number | int, count: int) -> Iterator[Scale]:
-        """A lane's row's in a chunk of 8 rows, for some steps, along the half of the depth whose sums it adds up."""
-        depth = self.launch.layout.width // 2
-        half = ((self.launch.lane % 4) < 2).where(word(0), depth)
-        each, _ = self.shared(count, depth // 16)
+    def row_scales(self, start: Number, first: Number | int, count: int, halves: Sequence[Number]) -> Iterator[Scale]:
+        each, _ = self.shared(count, self.launch.layout.width // 32)
         for i in range(0, count, each):
-            yield [self.packed.scale(start, (half + (first + i) * 16) // self.packed.grain, self.launch.lane // 4)]
+            grains = [(half + (first + i) * 16) // self.packed.grain for half in halves]
+            yield [self.packed.scale(start, grain, self.launch.lane // 4) for grain in grains]
 
     def column_scales(self, start: Number, step: Number | int, tile: Number) -> Iterator[Scale]:
         grain = word(step) * 16 // self.packed.grain
