@@ -6,7 +6,7 @@ queries and keys, such as a rotation, is done in registers by whoever reads them
 
 A cluster's subgroups share its heads of keys and values out, and each head's subgroups the block's positions.  A row of
 keys is one for some lanes, each with 16 or 32 bytes; a subgroup takes as many at once as there is room for.  Keys and
-values of earlier positions are loaded before the query is there, as many as registers hold, as the words that lie
+values of past positions are loaded before the query is there, as many as registers hold, as the words that lie
 there: who converts a number waits for it.  The first of them may lie in the block's memory; where none do, all are
 brought to the cache of all cores while the layer ahead is under way, to stay there.  Further ones come one batch after
 the other, whose result is joined to what the subgroup has left of those before.  The row's own key and value come with
@@ -166,7 +166,7 @@ class HeadReader:
             place = self.place(shared, member)
             return lanes(b.extend(read_operand(reader, self.attention.queries, place, 0, column.index(), width)))
 
-    def own_row(self, kind: int, shared: Number, column: Number) -> ir.Value:
+    def new_row(self, kind: int, shared: Number, column: Number) -> ir.Value:
         """Two numbers of the row's own key (0) or value (1), as the cache has them."""
         layout, reader = self.launch.layout, self.made.reader
         before = layout.rows_of_kinds[0] + kind * layout.rows_of_kinds[1]
@@ -191,7 +191,7 @@ Pairs = list[tuple[list[Number], list[Number]]]
 
 
 class PastRows(HeadReader):
-    """A subgroup's part of earlier positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
+    """A subgroup's part of past positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
     layer that is under way."""
 
     def __init__(
@@ -396,7 +396,7 @@ class NewRow(HeadReader):
         the cache's rows."""
         launch, layout, depth = self.launch, self.launch.layout, self.depth
         places, inside = pairs_of(launch)
-        stored = [[self.own_row(kind, shared, at) for at in places] for kind in (0, 1)]
+        stored = [[self.new_row(kind, shared, at) for at in places] for kind in (0, 1)]
         keys, values = ([lanes(b.extend(value)) for value in kind] for kind in stored)
 
         with _heads(layout.members) as number:

@@ -10,7 +10,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.threads import each, either, given, lesser, loop, real, turns, when, word
 from lispgpt.passes.decode_step.attention import NewRow, Pairs, PastRows, join_parts, make_hoisted, pairs_of
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS, STEP_BYTES, SUMMER
-from lispgpt.passes.decode_step.batch_products import Held, TextProducts, for_threads, put
+from lispgpt.passes.decode_step.batch_products import BatchProducts, Held, for_threads, put
 from lispgpt.passes.decode_step.batch_sums import BatchResidual, Exchange, Place, Summer, leave_addends, wait_for_tokens
 from lispgpt.passes.decode_step.chain import NormWeights
 from lispgpt.passes.decode_step.keep_clocked import keep_clocked
@@ -33,7 +33,7 @@ class BatchLayers:
     """All runs of the launch; one block leaves the last one's results."""
 
     def __init__(self, launch: Launch) -> None:
-        self.launch, self.lm_head = launch, BatchLmHead(launch, TextProducts(launch))
+        self.launch, self.lm_head = launch, BatchLmHead(launch, BatchProducts(launch))
 
     def emit(self) -> None:
         launch, layout, sequence = self.launch, self.launch.layout, self.launch.subgroup
@@ -59,9 +59,9 @@ class BatchLayers:
             chunk, since = either(launch.layered, "rr", layers, others)
             weights = residual.weights(norm, 0)
             self.lm_head.put(residual, residual.normed(residual.take(behind, since), norm, weights))
-            launch.meet()
+            launch.synchronize()
             self.lm_head.emit(chunk, number)
-            launch.meet()
+            launch.synchronize()
             return [chunk + chunks_ahead(launch)]
 
         loop(0, launch.times, [word(0)], run)
@@ -83,12 +83,12 @@ class BatchLayers:
 
     def _layer(self, run: Number, layer: Number, chunk: Number, since: Number) -> Number:
         launch = self.launch.again()
-        layout, chain, products, residual = launch.layout, launch.chain, TextProducts(launch), BatchResidual(launch)
+        layout, chain, products, residual = launch.layout, launch.chain, BatchProducts(launch), BatchResidual(launch)
         parity = launch.at_layer(run, layer)
 
         def add(number: int, held: Held, source: str) -> Number:
             products.leave_sums(held, source)
-            launch.meet()
+            launch.synchronize()
             leave_addends(products, Exchange.of(launch, run, layer, number), held.sharing)
             return ptx.clock()
 
@@ -104,7 +104,7 @@ class BatchLayers:
         self._hand_on(residual, x, chain.norms[0], weights[0])
         rows += past.load(range(past.early, past.turns))
         products.leave_sums(qkv, "x")
-        launch.meet()
+        launch.synchronize()
         self._leave(queries, products, layout.qkv)
         attend(past, rows, parity)
         launch.await_ranks("attended", 4 * layout.each * layout.depth * layout.sequences, parity)
@@ -117,14 +117,14 @@ class BatchLayers:
         hidden, weights = HiddenUnits(launch, layer, launch.thread, THREADS), residual.weights(chain.norms[1], layer)
         self._hand_on(residual, residual.take(behind, since), chain.norms[1], weights[0])
         products.leave_sums(up, "x")
-        launch.meet()
+        launch.synchronize()
         self._leave(hidden, products, layout.up)
         launch.await_ranks("hidden_units", 4 * layout.hidden * layout.sequences, parity)
         products.split_up("hidden_units", "x", layout.hidden)
         return add(1, down, "x")
 
     @staticmethod
-    def _leave(rows: Rows, products: TextProducts, sharing: Sharing) -> None:
+    def _leave(rows: Rows, products: BatchProducts, sharing: Sharing) -> None:
         """A thread that has no row may not ask for its sum: sums of the next product take their place once what is made
         of these is there."""
 
@@ -144,7 +144,7 @@ class BatchLayers:
         launch = self.launch
         put(residual, [x * g for x, g in zip(numbers, gamma, strict=True)])
         residual.leave_moments(numbers)
-        launch.meet()
+        launch.synchronize()
         sequence = lesser(launch.lane, word(launch.layout.sequences - 1))
         ptx.store_words(launch.moments_place(sequence), list(residual.moments(norm, sequence)))
 
@@ -173,7 +173,7 @@ def _publish(launch: Launch, head: Number) -> None:
         when(inside, partial(launch.send, "attended", [(place, quad)], 2))
 
 
-class OwnRows(Role):
+class NewRows(Role):
     """The subgroups that have the sequence's own key and value of each layer."""
 
     def emit(self) -> None:
@@ -186,11 +186,11 @@ class OwnRows(Role):
     def _layer(self, run: Number, layer: Number) -> None:
         launch = self.launch.again()
         own = NewRow(launch, layer, launch.position_at(run), launch.sequence)
-        self._await_own(launch.at_layer(run, layer))
+        self._await_rows(launch.at_layer(run, layer))
         each(launch.subgroup - (SUMMER + 1), launch.layout.kv, own.attend, NEW_ROW_SUBGROUPS)
         ptx.arrive_at(PARTS, NEW_ROW_THREADS)
 
-    def _await_own(self, parity: Number) -> None:
+    def _await_rows(self, parity: Number) -> None:
         """Wait for the rows.  Where each rank has a sequence the last subgroup, which has least to do, keeps matrix
         units clocked meanwhile; of 2 sequences it makes no difference."""
         barrier, rest = self.launch.barrier("own"), self.launch.target.matrix_rest // 2
@@ -227,6 +227,6 @@ class BatchKernel(StepKernel):
             TENSOR_COPIES.registers(FEW_REGISTERS, more=False)
             when((launch.subgroup == WEIGHT_COPIER) & (launch.lane == 0), WeightCopier(launch).emit)
             when((launch.subgroup == SUMMER) & launch.layered, lambda: Summer(launch).emit())
-            when((launch.subgroup > SUMMER) & launch.layered, lambda: OwnRows(launch).emit())
+            when((launch.subgroup > SUMMER) & launch.layered, lambda: NewRows(launch).emit())
 
         b.either((launch.subgroup < SUBGROUPS).value, multiply, others)

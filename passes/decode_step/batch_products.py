@@ -31,7 +31,7 @@ from lispgpt.passes.targets import ptx
 Totals = list[list[Number]]
 
 
-class TextProducts(Products):
+class BatchProducts(Products):
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
         self.weights = Weights(launch)
@@ -125,7 +125,7 @@ class TextProducts(Products):
             store_parts(launch.place(name), number // quads, number % quads, values)
 
         for_threads(launch, launch.layout.sequences * quads, quad)
-        launch.meet()
+        launch.synchronize()
 
 
 def store_parts(place: Number, sequence: Number, quad: Number, values: Sequence[Number]) -> None:

@@ -18,7 +18,7 @@ from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import each, loop, when, word
 from lispgpt.passes.decode_step.batch_layout import NEW_ROW_SUBGROUPS
-from lispgpt.passes.decode_step.batch_products import TextProducts, for_threads
+from lispgpt.passes.decode_step.batch_products import BatchProducts, for_threads
 from lispgpt.passes.decode_step.chain import Product
 from lispgpt.passes.decode_step.launch import Launch, added_to, copied, embedded, preload
 from lispgpt.passes.decode_step.layout import RANKS, THREADS, TOKEN, Sharing
@@ -74,7 +74,7 @@ class BatchResidual(Residual):
         """Wait until the first numbers are there: one subgroup asks as long as layers go on, whose exchanges all would
         be in the way of."""
         when(self.launch.subgroup == 0, lambda: self._await(place, self.pieces[:1]))
-        self.launch.meet()
+        self.launch.synchronize()
 
     def _await(self, place: Place, pieces: Sequence[Piece]) -> list[Number]:
         places, mark = [_summed(self.launch, place, p.sequence, p.column) for p in pieces], _mark(place.odd)
@@ -119,7 +119,7 @@ class Exchange:
         return (place * layout.own_lines + number) * 16 + layout.lines["addends"]
 
 
-def leave_addends(products: TextProducts, exchange: Exchange, sharing: Sharing) -> None:
+def leave_addends(products: BatchProducts, exchange: Exchange, sharing: Sharing) -> None:
     """By the subgroups that multiply: their sums of the rank's columns."""
     launch, layout = products.launch, products.launch.layout
 

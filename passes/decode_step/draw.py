@@ -41,7 +41,15 @@ from lispgpt.ir.threads import (
     when,
     word,
 )
-from lispgpt.passes.decode_step.largest_logit import LOWEST, NOBODY, gathered, is_number, rank_of, tell, value_of
+from lispgpt.passes.decode_step.largest_logit import (
+    LOWEST,
+    NOBODY,
+    gathered,
+    is_number,
+    publish_lines,
+    rank_of,
+    value_of,
+)
 from lispgpt.passes.decode_step.launch import Launch, Role, over_lanes
 from lispgpt.passes.decode_step.layout import GATHERED, PUBLISHED, RACES, RESIDUAL_STREAM, SUBGROUPS, THREADS, TWO_ROLES
 from lispgpt.passes.kernels.expand import exp2
@@ -195,7 +203,7 @@ class Races:
         """Tell some words, three in a line; for each of a lane's blocks, whether it is one, and its words."""
         launch, tag = self.launch, round_ + 1
         start = (round_ & 1) * (PUBLISHED * launch.layout.blocks) + launch.layout.lines["draws"]
-        tell(launch, start + launch.block * PUBLISHED, words, tag, launch.lane == 0)
+        publish_lines(launch, start + launch.block * PUBLISHED, words, tag, launch.lane == 0)
         found = gathered(launch, start, PUBLISHED, -(-len(words) // 3), tag)
         return [(inside, theirs[: len(words)]) for inside, theirs in found]
 
@@ -299,8 +307,8 @@ def publish(races: Races, round_: Number) -> None:
     start, tag = lines_of(launch, round_) + launch.block * layout.published_of_race, round_ + 1
     _, its, pace = races.take(row)
     line = start + before * LINE + OF_RACE * LINE
-    tell(launch, line, [own, (own > LOWEST).where(its, NOBODY), pace], tag, published)
-    tell(launch, start, [*won, all_, bound, high], tag, lane == 0)
+    publish_lines(launch, line, [own, (own > LOWEST).where(its, NOBODY), pace], tag, published)
+    publish_lines(launch, start, [*won, all_, bound, high], tag, lane == 0)
 
 
 class Candidates:

@@ -93,7 +93,7 @@ def publish(launch: Launch, run: Number, sequence: Number | int = 0) -> None:
     found = Best(*ptx.load_words(bests + lane * 16, 4)).where(launch.lane < SUBGROUPS)
     size = ptx.over_lanes("max", found.size())
     place = _published(launch, run, sequence) + launch.block * 32
-    tell(launch, place, [*found.across(), size], run, launch.lane == 0)
+    publish_lines(launch, place, [*found.across(), size], run, launch.lane == 0)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _published(launch: Launch, run: Number, sequence: Number | int) -> Number:
     return ((run & 1) * sequences + sequence) * (32 * blocks) + launch.layout.lines["best"]
 
 
-def tell(launch: Launch, place: Number, words: Sequence[Number], tag: Number, where: Number) -> None:
+def publish_lines(launch: Launch, place: Number, words: Sequence[Number], tag: Number, where: Number) -> None:
     """Publish words at a place of what is exchanged, where a lane has them: lines of three, whose third word is a
     tag."""
     bits = [w.bits() if w.is_real else w for w in words]
@@ -123,7 +123,7 @@ def tell(launch: Launch, place: Number, words: Sequence[Number], tag: Number, wh
 
 
 def gathered(launch: Launch, start: Number, pitch: int, count: int, tag: Number) -> list[tuple[Number, list[Number]]]:
-    """By a subgroup: what the first lines tell that all blocks publish, once they have a tag.  For each of a lane's
+    """By a subgroup: the words of the first lines that all blocks publish, once they have a tag.  For each of a lane's
     blocks: whether it is one, its words.  start: where the first block's lie.  pitch: bytes from a block's to the next
     one's."""
     there, pointers = [], []
@@ -134,8 +134,8 @@ def gathered(launch: Launch, start: Number, pitch: int, count: int, tag: Number)
         pointers += [ptx.pointer(launch.exchange, place + 16 * i) for i in range(count)]
     lines = ptx.await_lines(pointers, lambda line: line[2] ^ tag)
     ptx.subgroup_barrier()
-    told = [[w for line in lines[i : i + count] for w in (*line[:2], line[3])] for i in range(0, len(lines), count)]
-    return list(zip(there, told, strict=True))
+    words = [[w for line in lines[i : i + count] for w in (*line[:2], line[3])] for i in range(0, len(lines), count)]
+    return list(zip(there, words, strict=True))
 
 
 def _awaited(launch: Launch, run: Number, sequence: Number | int, count: int) -> list[tuple[Number, list[Number]]]:

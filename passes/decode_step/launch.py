@@ -113,7 +113,7 @@ class Launch:
         """The number of a thread that multiplies."""
         return self.subgroup * 32 + self.lane
 
-    def meet(self) -> None:
+    def synchronize(self) -> None:
         """All threads that multiply."""
         ptx.wait_at(MULTIPLIERS, THREADS)
 

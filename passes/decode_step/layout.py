@@ -305,8 +305,9 @@ class Layout:
         return self.packed[name].chunk if name in self.packed else 16 * self.width
 
     def as_digits(self, name: str) -> bool:
-        """Whether a product of rows takes the residual stream as whole numbers, whose sums are made real for each block:
-        of short ones, as q8_0's, this takes longer than BF16 parts do, SmolLM2 of 135M a tenth more on an H200."""
+        """Whether a product of rows takes the residual stream as whole numbers, whose sums are made real for each
+        block: of short ones, as q8_0's, this takes longer than BF16 parts do, SmolLM2 of 135M a tenth more on an
+        H200."""
         return name in self.packed and self.packed[name].grain >= SHARED_UNIT
 
     def layers_of(self, name: str) -> int:

@@ -22,7 +22,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.arithmetic import Number
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.threads import either, lesser, loop, when, word
-from lispgpt.passes.decode_step.batch_products import TextProducts, added, put
+from lispgpt.passes.decode_step.batch_products import BatchProducts, added, put
 from lispgpt.passes.decode_step.draw import Heats
 from lispgpt.passes.decode_step.largest_logit import LOWEST, Best, publish, rank_of
 from lispgpt.passes.decode_step.launch import Copied, Launch, copied
@@ -183,7 +183,7 @@ class BatchLmHead(LmHead):
 
     each, at_once = 2, 4
 
-    def __init__(self, launch: Launch, products: TextProducts) -> None:
+    def __init__(self, launch: Launch, products: BatchProducts) -> None:
         super().__init__(launch)
         self.sequences, self.weights = products, weights_of(launch, "lm_head")
 
@@ -217,6 +217,6 @@ class BatchLmHead(LmHead):
             place = launch.place("best") + (sequence * SUBGROUPS + launch.subgroup) * 16
             leaves = (self.products.group == 0) & (sequence < launch.layout.sequences)
             when(leaves, partial(ptx.store_words, place, best))
-        launch.meet()
+        launch.synchronize()
         leads = launch.subgroup < launch.layout.sequences
         when(leads, lambda: publish(launch, launch.before + run + 1, launch.subgroup))

@@ -78,9 +78,9 @@ class Multipliers:
             kinds = "r" + residual.kinds + 2 * wide * "l"
             chunk, *found = either(launch.layered, kinds, layers, others)
             self.lm_head.put(residual, residual.normed(found[:wide], norm, residual.weights(norm, 0)))
-            launch.meet()
+            launch.synchronize()
             self.lm_head.emit(chunk, number)
-            launch.meet()
+            launch.synchronize()
             return [chunk + chunks_ahead(launch), *found[wide:]]
 
         first, second = residual.before()
@@ -173,7 +173,7 @@ class Multipliers:
             when(piece.works, partial(ptx.store_words, to, own))
         product.operand.put(residual, [x * g for x, g in zip(numbers, gamma, strict=True)])
         ptx.arrive_at(ROW, TWO_ROLES)
-        self.launch.meet()
+        self.launch.synchronize()
 
     def _fetch(self, run: Number, layer: Number) -> None:
         """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""

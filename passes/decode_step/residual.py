@@ -82,7 +82,7 @@ class Residual:
     def normed(self, numbers: Sequence[Number], norm: NormWeights, weights: Sequence[Sequence[Number]]) -> list[Number]:
         """weights: what `weights` has found."""
         self.leave_moments(numbers)
-        self.launch.meet()
+        self.launch.synchronize()
         sequence = lesser(self.launch.lane, word(self.launch.layout.sequences - 1))
         moments, made, (gamma, *beta) = self.moments(norm, sequence), list[Number](), weights
         for piece, own in self.by_pieces(numbers):
@@ -177,7 +177,7 @@ class OneResidual(Residual):
             return words[2] ^ mark
 
         when(self.launch.subgroup == 0, lambda: ptx.await_lines(places[:1], wanting))
-        self.launch.meet()
+        self.launch.synchronize()
         lines = ptx.await_lines(places, wanting)
         ptx.subgroup_barrier()
         return [w.bits() for line in lines for w in line[:2]]
