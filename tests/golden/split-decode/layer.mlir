@@ -845,31 +845,31 @@ func.func "decode_greedy_batch1_positions1_shared"
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   123 arith.addf
   7 arith.addf vector<2xf32>
-  699 arith.addi
+  684 arith.addi
   106 arith.andi
-  240 arith.bitcast
+  220 arith.bitcast
   13 arith.cmpf
-  158 arith.cmpi
-  1720 arith.constant
+  157 arith.cmpi
+  1705 arith.constant
   3 arith.divf
-  80 arith.divui
+  79 arith.divui
   2 arith.extf vector<2xf32>
   27 arith.extui
   32 arith.index_cast
   88 arith.index_castui
   13 arith.maxsi
   42 arith.minsi
-  60 arith.mulf
-  329 arith.muli
+  57 arith.mulf
+  324 arith.muli
   11 arith.ori
   88 arith.remui
-  133 arith.select
+  129 arith.select
   28 arith.shli
   20 arith.shrsi
   54 arith.shrui
   12 arith.sitofp
-  57 arith.subf
-  58 arith.subi
+  52 arith.subf
+  57 arith.subi
   132 arith.trunci
   49 arith.xori
   9 builtin.unrealized_conversion_cast
@@ -879,9 +879,9 @@ func.func "decode_greedy_batch1_positions1_shared"
   1 gpu.dynamic_shared_memory
   60 gpu.shuffle
   1 gpu.thread_id
-  138 llvm.call_intrinsic
-  268 llvm.extractvalue
-  407 llvm.inline_asm
+  117 llvm.call_intrinsic
+  248 llvm.extractvalue
+  397 llvm.inline_asm
   19 llvm.inttoptr
   8 math.absf
   21 memref.extract_aligned_pointer_as_index
@@ -892,9 +892,9 @@ func.func "decode_greedy_batch1_positions1_shared"
   2 nvvm.cluster.wait
   53 scf.condition
   20 scf.for
-  94 scf.if
+  93 scf.if
   53 scf.while
-  183 scf.yield
+  181 scf.yield
   2 vector.bitcast vector<4xf32>
   26 vector.extract vector<2xf32>
   12 vector.extract vector<4xf32>
