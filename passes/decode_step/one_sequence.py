@@ -3,7 +3,8 @@
 Where the layout holds weights, subgroups load a product's while they wait for what is ahead of it: those of a layer's
 first two while clusters add up the residual stream ahead of it, the others' while they add up what attention gives.
 Weights of columns that are to be made BF16, which takes long, are loaded while ranks finish what they are multiplied
-by.
+by.  Who finishes and who exchanges are subgroups of their own: a token of GPT-2 of 124M on an H200 takes 1.00 to 1.16
+of the time where those that multiply finish, too, and 1.3 to 1.6 where they exchange as well.
 """
 
 from __future__ import annotations
