@@ -46,7 +46,7 @@
   (if (and (= rows 128) (> (tile.parts p (tile.left p)) 1) (> (tile.parts p (tile.right p)) 1)) 0 2))
 
 ; A cluster is [together splits]: blocks that bring columns for each other, and blocks that share out k.
-(defn multiply [p [rows columns step slots parts teams unit] cluster]
+(defn product-of-tiles [p [rows columns step slots parts teams unit] cluster]
   (tile.tasks p [rows columns] cluster unit
     (fn [[batch row column]]
       (tile.pipeline p slots (ceil-div (tile.inner p) step)
@@ -62,13 +62,14 @@
   (let [t (tiling p)
         blocks (resident p (first t))]
     (if (> blocks 0) (tile.resident p blocks) nil)
-    (multiply p t [1 1])))
+    (product-of-tiles p t [1 1])))
 
-; The same by warpgroups, which read what bulk copies bring, and split F32 numbers where they are on the left.
+; A product of many rows and columns by warpgroups, which read what bulk copies bring, and split F32 numbers where they
+; are on the left.
 (schedule warpgroups [kernel]
   {:takes (let [p (tile.short-right kernel)]
             (and (>= (tile.rows p) 16) (>= (tile.columns p) 8) (= (tile.copies p 64) "bulk")))}
   (let [p (tile.short-right kernel)
         [rows columns slots teams together splits] (tile.warpgroup-tiling p)]
     (tile.resident p 1)
-    (multiply p [rows columns 64 slots 1 teams "warpgroup"] [together splits])))
+    (product-of-tiles p [rows columns 64 slots 1 teams "warpgroup"] [together splits])))
