@@ -16,14 +16,14 @@ from lispgpt.base.dtypes import OWN_BLOCKS
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, operations, shape_of
+from lispgpt.ir.structure import operations, shape_of
 from lispgpt.passes.kernels.block_formats import FORMATS
 from lispgpt.passes.kernels.elementwise import Body, Iota
 from lispgpt.passes.kernels.packed_rows import unpacked_numbers
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Neighbours
-from lispgpt.passes.kernels.views import VIEWS
+from lispgpt.passes.kernels.views import behind_views
 from lispgpt.passes.targets import Gpu
 
 WORD = 4
@@ -44,10 +44,7 @@ class PackedShare:
     @classmethod
     def of(cls, row: ir.Value, index: list[Index], start: Index, width: int, reader: Reader) -> PackedShare:
         """row: made of packed blocks by views alone.  index: of its first byte."""
-        op = defining_op(row)
-        while op is not None and op.name in VIEWS:
-            row, index = op.operands[0], VIEWS[op.name](op, index, reader)
-            op = defining_op(row)
+        op, index = behind_views(row, index, reader)
         if op is None or "packs" not in op.attributes:
             raise Refused("its rows are kept packed, and it does not pack them")
         found = cls(op, index[0], start, width)
@@ -77,11 +74,9 @@ class PackedShare:
     @property
     def within(self) -> tuple[Index, Index]:
         """The block of the row that the first number is in, and its number there."""
-        return (
-            (0, self.start)
-            if self.kind in OWN_BLOCKS
-            else (b.div(self.start, self.block), b.mod(self.start, self.block))
-        )
+        if self.kind in OWN_BLOCKS:
+            return 0, self.start
+        return b.div(self.start, self.block), b.mod(self.start, self.block)
 
     def bytes(self, reader: Reader, lane: Index, lanes: int, target: Gpu) -> tuple[ir.Value, ir.Value]:
         """Those of the numbers, and those of their block's scale.  lane, lanes: of how many that have a row."""

@@ -134,6 +134,15 @@ VIEWS: dict[str, Callable[[ir.Operation, list[Index], Indices], list[Index]]] = 
 }
 
 
+def behind_views(tensor: ir.Value, index: Sequence[Index], reader: Indices) -> tuple[ir.Operation | None, list[Index]]:
+    """The op that makes what a tensor is a view of, itself no view, and where an element is in that."""
+    op, found = defining_op(tensor), list(index)
+    while op is not None and op.name in VIEWS:
+        found = VIEWS[op.name](op, found, reader)
+        op = defining_op(op.operands[0])
+    return op, found
+
+
 def depends_only_on(tensor: ir.Value, buffers: set[ir.Value]) -> bool:
     """Whether all the memory that a tensor is computed from is among the buffers."""
     return defining_op(tensor) is not None and buffers_behind([tensor]) <= buffers

@@ -131,9 +131,9 @@ def _with_own_rows(attention: Attention, placements: set[ir.Operation], packed: 
         places = [_row_place(*given) for given in zip(writes, (attention.keys, attention.values), strict=True)]
         if places[0] is not None and places[0] == places[1]:
             own = _own_rows(attention, places[0])
-            return (
-                attention if own is None or (in_bytes and own.each > 1) else replace(attention, writes=writes, own=own)
-            )
+            if own is not None and not (in_bytes and own.each > 1):
+                return replace(attention, writes=writes, own=own)
+            return attention
     return attention
 
 

@@ -39,6 +39,9 @@ SUMS_AT_ONCE = 4
 MOST_GROUPED = 128
 """Columns of a row whose moments threads make together: each keeps a quarter of them."""
 
+BESIDE_BYTES = 2048
+"""Of shared memory that a ring's barriers take, and alignment."""
+
 STAGING_BYTES = 4096
 """For one result of one of a tile's subgroups on its way to memory."""
 
@@ -194,21 +197,26 @@ def _fits(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
 
 def stages(tiling: Tiling, shape: Shape, target: Gpu) -> int:
     """How many steps of k a block's memory holds at once."""
-    beside = 0 if shares_stages(tiling, shape, target) else staging_bytes(tiling, shape, target)
-    return _stages(tiling, shape, target, beside)
+    shared = shares_stages(tiling, shape, target)
+    return _stages(tiling, shape, target, 0) if shared else stages_beside_results(tiling, shape, target)
+
+
+def stages_beside_results(tiling: Tiling, shape: Shape, target: Gpu) -> int:
+    """The same where results on their way to memory have room of their own."""
+    return _stages(tiling, shape, target, staging_bytes(tiling, shape, target))
 
 
 def _stages(tiling: Tiling, shape: Shape, target: Gpu, beside: int) -> int:
     unit = target.warpgroup
     assert unit is not None
-    # Barriers take the last 1024 bytes, and as many go to alignment.
-    return min(MOST_STAGES, (target.dynamic_shared_bytes - 2048 - beside) // tiling.stage_bytes(shape, unit.inner))
+    room = target.dynamic_shared_bytes - BESIDE_BYTES - beside
+    return min(MOST_STAGES, room // tiling.stage_bytes(shape, unit.inner))
 
 
 def shares_stages(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
     """Whether results take the place of the stages, once a block's only tile is multiplied: where there is no room for
     enough of these beside results, since a warpgroup then has to wait for another one."""
-    few = _stages(tiling, shape, target, staging_bytes(tiling, shape, target)) < ENOUGH_STAGES
+    few = stages_beside_results(tiling, shape, target) < ENOUGH_STAGES
     return few and one_wave(tiling, shape, target)
 
 

@@ -27,11 +27,9 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import (
     FEWEST_STAGES,
     Shape,
-    Tiling,
     cost,
     has_groups,
-    stages,
-    staging_bytes,
+    stages_beside_results,
     tilings,
 )
 from lispgpt.passes.tile.boxes import Box, Loads, clear, emit, fill, fill_one, view_of, wait_for
@@ -52,7 +50,6 @@ from lispgpt.passes.tile.cost import SPILLED, Work, seconds, unpacking, work_of
 from lispgpt.passes.tile.lane_registers import filled, has_room
 from lispgpt.passes.tile.tasks import BEGIN, FILL, MULTIPLY, RING, Roles, Task, TileOrder, check_steps
 from lispgpt.passes.tile.types import (
-    BESIDE_BYTES,
     SPREAD,
     SUBGROUP,
     SUMS,
@@ -229,11 +226,8 @@ class Builder:
         bytes_ = left_bytes, sum(results)
         shape = Shape(p.rows, p.columns, p.inner, *bytes_, across, count, stored=parts > 1, batches=p.batches)
 
-        def slots(tiling: Tiling) -> int:
-            room = target.dynamic_shared_bytes - BESIDE_BYTES - staging_bytes(tiling, shape, target)
-            return min(stages(tiling, shape, target), room // tiling.stage_bytes(shape, SWIZZLE // 2))
-
-        found = [t for t in tilings(target, shape) if t.shares is None and slots(t) >= FEWEST_STAGES]
+        slots = {t: stages_beside_results(t, shape, target) for t in tilings(target, shape) if t.shares is None}
+        found = [tiling for tiling, count in slots.items() if count >= FEWEST_STAGES]
         if any(moment_of(tensor) is not None for tensor in self._made_beside):
             moments = find_moments(outputs_of(p.op.operation.parent))
             unit = target.warpgroup.threads if target.warpgroup else 0
@@ -243,7 +237,7 @@ class Builder:
         best = min(found, key=lambda tiling: cost(tiling, shape, target))
         fewest = max(FEWEST_STAGES, -(-p.inner // (SWIZZLE // 2)))
         teams = best.row_parts, best.output_parts
-        return best.rows, best.outputs, min(slots(best), fewest), teams, best.pair, best.splits
+        return best.rows, best.outputs, min(slots[best], fewest), teams, best.pair, best.splits
 
     def _in_lines(self, operand: Operand) -> bool:
         """Whether bulk copies bring it as warpgroups take it."""

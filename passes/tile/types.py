@@ -40,10 +40,6 @@ SWIZZLE = 128
 instructions read them."""
 
 
-BESIDE_BYTES = 2048
-"""Of shared memory that a ring's barriers take, and alignment."""
-
-
 @dataclass(frozen=True)
 class SharedTile:
     """A tile of BF16 numbers, which is what matrix instructions take, in a block's shared memory; or one of weights in

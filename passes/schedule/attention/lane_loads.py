@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.packed_rows import packed_kind, packed_loads, unscaled_numbers
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.views import VIEWS
+from lispgpt.passes.kernels.views import behind_views
 from lispgpt.passes.recognise.score_operands import Operand
 from lispgpt.passes.schedule.attention.lane_shares import Share
 from lispgpt.passes.targets import Gpu
@@ -42,10 +41,9 @@ class LaneLoads:
 
     def load(self, place: Place, t: Index) -> list[ir.Value]:
         if self.kind:
-            op, index = defining_op(self.operand.tensor), self.operand.index(place, t, self.share.start)
-            while op.name in VIEWS:
-                index = VIEWS[op.name](op, index, self.reader)
-                op = defining_op(op.operands[0])
+            own = self.operand.index(place, t, self.share.start)
+            op, index = behind_views(self.operand.tensor, own, self.reader)
+            assert op is not None
             with self.reader.stepping():
                 found = packed_loads(op, self.reader, index, self.share.width)
             assert found is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lispgpt.ir import build as b
@@ -30,9 +30,9 @@ from lispgpt.passes.kernels.tile_results import OtherResult, TileResults
 from lispgpt.passes.model.row_moments import find_moments
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
-from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Tiling
+from lispgpt.passes.targets.warpgroup_tiles import BESIDE_BYTES, STAGING_BYTES, Tiling
 from lispgpt.passes.tile.lower.units import WarpgroupSums
-from lispgpt.passes.tile.types import BESIDE_BYTES, WARPGROUP, RegisterTile, register_tile, ring_tiles
+from lispgpt.passes.tile.types import WARPGROUP, RegisterTile, register_tile, ring_tiles
 
 
 @dataclass
@@ -57,7 +57,8 @@ class WarpgroupStores:
         kernel: ir.Operation, product: Product, program: Sequence[ir.Operation], target: Gpu
     ) -> WarpgroupStores | None:
         """None where a program has no such sums, of 64 rows each."""
-        ops, copies, unit = list(_everywhere(program)), target.copies, target.warpgroup
+        ops = [inner for op in program for inner in (op, *nested_operations(op))]
+        copies, unit = target.copies, target.warpgroup
         stores = [op for op in ops if op.name == "tile.store"]
         if copies is None or unit is None or len(stores) != 1 or all(op.name != "tile.settle" for op in ops):
             return None
@@ -154,9 +155,3 @@ class WarpgroupStores:
         if self.splits > 1:
             self.target.cluster_barrier()
             self.target.cluster_leave()
-
-
-def _everywhere(program: Sequence[ir.Operation]) -> Iterator[ir.Operation]:
-    for op in program:
-        yield op
-        yield from nested_operations(op)
