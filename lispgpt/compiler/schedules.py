@@ -29,6 +29,7 @@ from lispgpt.passes.tile.lower.staged_operand import single_loads
 from lispgpt.passes.tile.maps import FUNCTIONS, mapped, over_members, reduced
 from lispgpt.passes.tile.row_reductions import row_reductions
 from lispgpt.passes.tile.types import OPERANDS, SUBGROUP, WARPGROUP, RegisterTile, SharedTile
+from lispgpt.passes.tile.warpgroup_tiling import warpgroup_tiling
 
 MOST_OF_A_CLAUSE = 120
 """Characters of a clause that are shown."""
@@ -172,7 +173,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "direct-words": ((PRODUCT, SIZES, NUMBER), lambda kernel, sizes, k: kernel.direct_words(*sizes, k)),
     "resident": ((KERNEL, NUMBER), _resident),
     "task": ((PRODUCT, SIZES), lambda kernel, sizes: kernel.task(*sizes)),
-    "warpgroup-tiling": ((PRODUCT,), lambda kernel: kernel.warpgroup_tiling),
+    "warpgroup-tiling": ((PRODUCT,), warpgroup_tiling),
     "tasks": (
         (PRODUCT, SIZES, SIZES, UNIT, FUNCTION),
         lambda kernel, sizes, *how: kernel.tasks(*sizes, *how),

@@ -22,16 +22,7 @@ from lispgpt.passes.kernels.products import Operand, Product, has_place_in
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import buffers_behind
-from lispgpt.passes.model.row_moments import find_moments, moment_of
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.warpgroup_tiles import (
-    FEWEST_STAGES,
-    Shape,
-    cost,
-    has_groups,
-    stages_beside_results,
-    tilings,
-)
 from lispgpt.passes.tile.boxes import Box, Loads, clear, emit, fill, fill_one, view_of, wait_for
 from lispgpt.passes.tile.copies import (
     ASYNC,
@@ -209,35 +200,11 @@ class Builder:
         return ASYNC if ASYNC in allowed and any(map(self._in_pieces, boxes)) else REGISTERS
 
     @property
-    def _made_beside(self) -> list[ir.Value]:
+    def made_beside(self) -> list[ir.Value]:
         """What the kernel's results are of that has another shape than the product."""
         if self.of != "product":
             return []
         return [t for t, _ in outputs_of(self.product.op.operation.parent) if not has_place_in(self.product.op, t)]
-
-    @property
-    def warpgroup_tiling(self) -> tuple[int, int, int, tuple[int, int], int, int]:
-        """(rows, columns, slots, teams, blocks that bring columns for each other, blocks that share out k) of the tiles
-        that warpgroups should take least time with, where bulk copies bring them."""
-        p, target, parts = self.product, self.target, stored_parts(self.left)
-        left_bytes = 4 if self.left.dtype == "f32" else 2
-        results = [b.item_bytes(buffer.type) for _, buffer in p.results_of(p.op.operation.parent)]
-        across, count = (self.lies_across(self.left), self.lies_across(self.right)), max(1, len(results))
-        bytes_ = left_bytes, sum(results)
-        shape = Shape(p.rows, p.columns, p.inner, *bytes_, across, count, stored=parts > 1, batches=p.batches)
-
-        slots = {t: stages_beside_results(t, shape, target) for t in tilings(target, shape) if t.shares is None}
-        found = [tiling for tiling, count in slots.items() if count >= FEWEST_STAGES]
-        if any(moment_of(tensor) is not None for tensor in self._made_beside):
-            moments = find_moments(outputs_of(p.op.operation.parent))
-            unit = target.warpgroup.threads if target.warpgroup else 0
-            found = [t for t in found if moments is not None and has_groups(t, moments.group, unit)]
-        if not found:
-            raise Refused("no tile has the groups of columns of which moments are wanted")
-        best = min(found, key=lambda tiling: cost(tiling, shape, target))
-        fewest = max(FEWEST_STAGES, -(-p.inner // (SWIZZLE // 2)))
-        teams = best.row_parts, best.output_parts
-        return best.rows, best.outputs, min(slots[best], fewest), teams, best.pair, best.splits
 
     def _in_lines(self, operand: Operand) -> bool:
         """Whether bulk copies bring it as warpgroups take it."""
@@ -357,7 +324,7 @@ class Builder:
         """Take these for the product's elements from (batch, row, column) on, and store what the kernel's results are
         of them; what lies past the product's end is not stored."""
         self.own.check_stored(at, register_tile(registers).shape[-2:])
-        if self.own.roles is None and self._made_beside:
+        if self.own.roles is None and self.made_beside:
             raise Refused("a result has another shape than the product")
         facts: dict[str, bool | int] = {"transposed": True} if self.is_transposed else {}
         if self.own.roles is not None and self.own.roles.splits > 1:
