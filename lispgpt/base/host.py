@@ -17,6 +17,9 @@ ARCH_PRCTL, ARCH_GET_XCOMP_SUPP, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1021, 0
 CONTROL_GROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Where a container reads how many bytes it may have; "max" for any."""
 
+NODES = Path("/sys/devices/system/node")
+"""Where Linux has a folder `nodeN` for each NUMA node: processors, and the memory that is near them."""
+
 
 @functools.cache
 def _processor() -> dict[str, str]:
@@ -56,6 +59,33 @@ def may_use_tiles(ask: bool = False) -> bool:
 def cores() -> int:
     """Processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def numa_nodes() -> list[frozenset[int]]:
+    """The processors of each NUMA node that this process may run on; one set where the system tells of no nodes."""
+    allowed = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset(range(cores()))
+    nodes = []
+    for path in sorted(NODES.glob("node[0-9]*/cpulist")):
+        with contextlib.suppress(OSError, ValueError):
+            ranges = [list(map(int, each.split("-"))) for each in path.read_text().strip().split(",") if each]
+            nodes.append(allowed & {cpu for each in ranges for cpu in range(each[0], each[-1] + 1)})
+    return [node for node in nodes if node] or [allowed]
+
+
+def keep_near(index: int, count: int) -> int:
+    """Keep this process, one of so many that share the machine, to NUMA nodes of its own, and so to memory near them,
+    where there are several; how many processors that leaves it a thread for.
+
+    Where there are more nodes than processes each has several, where there are fewer some have one in common; nodes
+    come in turn, so that what two processes have differs by one at most.
+    """
+    nodes = numa_nodes()
+    if len(nodes) == 1 or count == 1:
+        return max(1, cores() // count)
+    mine = nodes[index % len(nodes) :: count] if count < len(nodes) else [nodes[index % len(nodes)]]
+    os.sched_setaffinity(0, frozenset().union(*mine))
+    sharing = 1 if count <= len(nodes) else len(range(index % len(nodes), count, len(nodes)))
+    return max(1, cores() // sharing)
 
 
 def memory() -> int | None:

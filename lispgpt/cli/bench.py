@@ -15,6 +15,7 @@ import click
 import lispgpt
 from lispgpt.base.files import write_text
 from lispgpt.base.folders import cache_folder
+from lispgpt.base.host import cores
 from lispgpt.bench import peers
 from lispgpt.bench.comparison import Comparison, assumptions, compare
 from lispgpt.bench.comparison import table as kernel_table
@@ -28,7 +29,6 @@ from lispgpt.cli.terminal import echo
 from lispgpt.compiler.folders import PROGRAMS, is_folder
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.checkpoints.seeded import PRESETS
-from lispgpt.runtime.devices.cpu import host_cores
 
 GPT2 = "gpt2-124m"
 DEFAULT = PROGRAMS / "gpt2_generate.lisp"
@@ -192,7 +192,7 @@ def _peers(options: dict[str, Any], source: peers.Source | None, model: lispgpt.
     target = options["target"].partition(":")[0]
     if source is None or target == "emulated":
         return []
-    threads = options["threads"] or host_cores()
+    threads = options["threads"] or cores()
     return peers.start(options["peer_python"], source, threads, not model.artifact.target.startswith("cpu"))
 
 

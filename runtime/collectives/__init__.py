@@ -10,11 +10,11 @@ import pkgutil
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.host import keep_near
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.devices.cpu import host_cores
 
 __all__ = ["Engine", "engine_names", "open_engine", "open_shared"]
 
@@ -27,10 +27,12 @@ def open_shared(
 ) -> tuple[Device, Engine]:
     """This process's device, of several that share entries, and the engine by which they work together.
 
-    threads: of a CPU; by default its part of the machine's.  checked, trace: see `open_device`.
+    threads: of a CPU; by default its part of the machine's.  checked, trace: see `open_device`.  Processes that share
+    a machine's CPU keep to its NUMA nodes in turn, a device each.
     """
     place = peers.place
-    device = open_device(target, threads or max(1, host_cores() // place.neighbours), checked, trace, place.local)
+    near = keep_near(place.local, place.neighbours) if target.partition(":")[0] == "cpu" else None
+    device = open_device(target, threads or near, checked, trace, place.local)
     try:
         return device, open_engine(target, device, peers, engine)
     except BaseException:

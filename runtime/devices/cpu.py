@@ -20,7 +20,7 @@ import numpy as np
 
 from lispgpt.base import scratch
 from lispgpt.base.errors import UserError
-from lispgpt.base.host import cpu_name, may_use_tiles, memory
+from lispgpt.base.host import cores, cpu_name, may_use_tiles, memory
 from lispgpt.runtime.devices.base import CLOSED
 from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan.loops import launches
@@ -48,11 +48,6 @@ def open_device(threads: int | None = None, index: int = 0) -> CpuDevice:
     return CpuDevice(threads)
 
 
-def host_cores() -> int:
-    """How many of the machine's cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass(frozen=True)
 class _Executable:
     """launches: (kernel, arguments, blocks) rows; the other arrays are kept alive because rows hold their addresses."""
@@ -67,7 +62,7 @@ class CpuDevice(HostMemory):
     careful = False
 
     def __init__(self, threads: int | None = None) -> None:
-        self.threads = host_cores() if threads is None else threads
+        self.threads = cores() if threads is None else threads
         if type(self.threads) is not int or self.threads < 1:
             raise UserError(f"a CPU session needs at least one thread, not {self.threads}")
         self.room = memory()
