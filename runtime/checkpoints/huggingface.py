@@ -30,7 +30,7 @@ from lispgpt.runtime.checkpoints.adapter import Adapter
 from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.mapped_folder import QUANTIZATION, assemble, check_readable, read_settings
-from lispgpt.runtime.checkpoints.nibbles import is_in_nibbles
+from lispgpt.runtime.checkpoints.nibbles import METHOD, method_of
 from lispgpt.runtime.checkpoints.numbers import CHUNK
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, has_config, read_safetensors, write_safetensors
 from lispgpt.runtime.checkpoints.scaled import with_scales
@@ -77,9 +77,9 @@ def open_checkpoint(path: Path, names: FolderMap | None = None, adapter: Adapter
     config_json.check(folder / CONFIG, data, config_json.EVERYWHERE if names is None else [GUESSING])
     if names is not None:
         config = read_settings(folder / CONFIG, data, names)
-        file, integers = None if path.is_dir() else path, is_in_nibbles(data.get(QUANTIZATION))
-        stored = _read_weights(folder, file, names.prefix, integers)
-        stored = with_scales(folder, stored, data.get(QUANTIZATION))
+        file, quantization = None if path.is_dir() else path, data.get(QUANTIZATION)
+        stored = _read_weights(folder, file, names.prefix, method_of(quantization) == METHOD)
+        stored = with_scales(folder, stored, quantization)
         if adapter is not None:
             stored = adapter.merged(stored, partial(without_prefix, names.prefix))
         return assemble(

@@ -65,6 +65,6 @@ def with_exponents(folder: Path, stored: dict[str, Stored]) -> dict[str, Stored]
     return found
 
 
-def is_in_nibbles(quantization: Any) -> bool:
-    """Whether config.json's quantization_config says that experts are in MXFP4."""
-    return isinstance(quantization, Mapping) and quantization.get("quant_method") == METHOD
+def method_of(quantization: Any) -> Any:
+    """What config.json's quantization_config calls the way in which numbers are stored; None where it says nothing."""
+    return quantization.get("quant_method") if isinstance(quantization, Mapping) else None

@@ -6,7 +6,6 @@ of the matrix.  The scales of activations (`activation_scale`) are for products 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import numpy as np
 
 from lispgpt.base.dtypes import FLOATS_OF_8_BITS
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.checkpoints.nibbles import is_in_nibbles, with_exponents
+from lispgpt.runtime.checkpoints import nibbles
+from lispgpt.runtime.checkpoints.nibbles import method_of, with_exponents
 from lispgpt.runtime.checkpoints.numbers import converted
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
 from lispgpt.runtime.checkpoints.scales import Scales
@@ -24,21 +24,16 @@ METHOD = "fp8"
 SCALES, OF_ACTIVATIONS = (".weight_scale_inv", ".weight_scale"), (".activation_scale", ".input_scale")
 
 
-def is_scaled(quantization: Any) -> bool:
-    """Whether config.json's quantization_config says that matrices are 8-bit floats with scales."""
-    return isinstance(quantization, Mapping) and quantization.get("quant_method") == METHOD
-
-
 def is_read(quantization: Any) -> bool:
     """Whether folders that config.json's quantization_config says this of are read."""
-    return is_scaled(quantization) or is_in_nibbles(quantization)
+    return method_of(quantization) in (METHOD, nibbles.METHOD)
 
 
 def with_scales(folder: Path, stored: dict[str, Stored], quantization: Any) -> dict[str, Stored]:
     """The tensors, each with the scales that are for it; UserError for scales that do not fit."""
-    if is_in_nibbles(quantization):
+    if method_of(quantization) == nibbles.METHOD:
         return with_exponents(folder, stored)
-    if not is_scaled(quantization):
+    if method_of(quantization) != METHOD:
         return stored
     found = {name: tensor for name, tensor in stored.items() if not name.endswith((*SCALES, *OF_ACTIVATIONS))}
     for name, scales in stored.items():

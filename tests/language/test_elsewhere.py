@@ -8,7 +8,7 @@ import pytest
 from language.evaluating import evaluated
 
 from lispgpt.base.errors import UserError
-from lispgpt.language.core.elsewhere import ADVICE, advice, hint
+from lispgpt.language.core.elsewhere import ADVICE, WITH_MORE, advice, hint
 from lispgpt.reference import language
 from lispgpt.reference.entry import find
 
@@ -56,7 +56,7 @@ def ours() -> set[str]:
 
 
 def test_each_form_of_the_advice_compiles() -> None:
-    told = [form for said in dict.fromkeys(ADVICE.values()) for form in forms(said)]
+    told = [form for said in dict.fromkeys([*ADVICE.values(), *WITH_MORE.values()]) for form in forms(said)]
     tried = [form for form in told if not form.startswith(OTHERWISE) and "…" not in form]
     evaluated(NAMES + ENTRY.format(BOUND, "\n".join(f"_ {HELD.get(form, form)}" for form in tried)))
     assert len(tried) > 70
@@ -99,6 +99,17 @@ def test_a_program_is_told(name: str, said: str) -> None:
         evaluated(f"(require nn)\n(weights (table [8 8]))\n(entry f [tokens positions] ({name} (rows table tokens)))",
                   shapes=[(1, 1)])  # fmt: skip
     assert raised.value.render().startswith("t.lisp:3:30: error: there is no ")
+
+
+@pytest.mark.parametrize(("form", "said"), [("(maximum x x)", "(max x y)"), ("(sum x 0)", "(sum-along x 0)")])
+def test_who_gives_more_is_told(form: str, said: str) -> None:
+    """Not where the function is the program's own."""
+    program = "(entry f [(x [4 6] f32)] {})"
+    with pytest.raises(UserError, match=re.escape("takes 1 argument [x] and got 2; ") + ".*" + re.escape(said)):
+        evaluated(program.format(form))
+    with pytest.raises(UserError) as raised:
+        evaluated("(defn maximum [x] x) (defn sum [x] x)" + program.format(form))
+    assert said not in raised.value.render()
 
 
 def test_a_value_is_told_too() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 from lispgpt.language.core.library import library_names, library_of
 
-__all__ = ["ADVICE", "advice", "alike", "hint"]
+__all__ = ["ADVICE", "WITH_MORE", "advice", "alike", "hint"]
 
 _MODULES = ("torch", "nn", "f", "functional", "jax", "jnp", "lax", "np", "numpy", "tf", "keras", "flax", "linen", "mx")
 ADVICE = {
@@ -141,6 +141,11 @@ ADVICE = {
 }
 """By words of one meaning, apart by spaces, what is said to who writes one of them.  Capitals, hyphens and underscores
 count for nothing, and neither do the modules before a dot: `torch.nn.functional.gelu_new` is `gelu-new`."""
+WITH_MORE = {
+    "maximum": "the larger of two is (max x y), and the largest along another dimension (max-along x 0)",
+    "sum": "over another dimension than the last it is (sum-along x 0)",
+}
+"""By functions of the library that take more elsewhere, what is said to who gives them more."""
 
 
 def folded(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lispgpt.language.core.elsewhere import WITH_MORE
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.site import Site
 from lispgpt.language.core.values import OpResults, Parameters, describe, items_of
@@ -43,7 +44,9 @@ def bind(site: Site, name: str, parameters: Parameters, arguments: list[Any], sc
     if given < wanted or (given > wanted and parameters.rest is None):
         count = f"at least {wanted}" if parameters.rest is not None else f"{wanted}"
         names = " ".join(show(n) for n in parameters.names) + (f" & {parameters.rest.name}" if parameters.rest else "")
-        site.fail(f"`{name}` takes {count} argument{'s' * (count != '1')} [{names}] and got {given}", form)
+        ours = given > wanted and wanted and parameters.names[0].span.source.name.startswith("lib/")
+        more = f"; {WITH_MORE[name]}" if ours and name in WITH_MORE else ""
+        site.fail(f"`{name}` takes {count} argument{'s' * (count != '1')} [{names}] and got {given}{more}", form)
     for pattern, value in zip(parameters.names, arguments, strict=False):
         destructure(site, pattern, value, scope, form)
     if parameters.rest is not None:

@@ -176,7 +176,10 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
 
 @builtin("slice", 3, 3)
 def _slice(evaluator: Evaluator, form: Form, tensor: Any, offsets: Any, sizes: Any) -> Any:
-    """`(slice x [offset …] [size …])`: a part of a tensor; a size of nil is one, and drops that dimension."""
+    """`(slice x [offset …] [size …])`: so many from each offset on; nil is not the rest: it takes one, and drops the
+    dimension.
+
+    All columns from the third on are `(slice x [0 2] [(dim x 0) (- (dim x 1) 2)])`."""
     tensor = tensor_of(evaluator, tensor, form, "slice")
     return extract(evaluator, tensor, _parts(evaluator, offsets, form), _parts(evaluator, sizes, form), form)
 
