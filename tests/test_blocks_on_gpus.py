@@ -16,7 +16,10 @@ from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints import open as open_checkpoint
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
+from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
+from lispgpt.runtime.devices import open_device
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 DTYPES = BLOCK_DTYPES
@@ -73,6 +76,7 @@ def test_prompts_widen_blocks_once_a_tile(
         f"(require nn)\n(weights (w [{columns} {inner}] {dtype}))\n(entry prompt [(x [n {inner}])] {{:y {body}}})\n"
     )
     text = (Path(__file__).parents[1] / "passes/pipelines/gpu.lisp").read_text().replace("(pass choose) ", "")
+    text = text.replace("(pass widen-weights)", "")
     text = text.replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})")
     pipeline.write_text(text.replace('"skinny direct"', '""'))
     w = rng.normal(0, 1, (columns, inner)).astype(np.float32)
@@ -88,6 +92,45 @@ def test_prompts_widen_blocks_once_a_tile(
     wanted = 1.5 * x.astype(np.float64) @ widened(in_blocks_of(w, dtype), dtype).astype(np.float64).T
     most = 2e-5 if precision == "exact" else 2e-2
     assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201"])
+def test_prompts_multiply_what_was_widened_ahead(target: str, dtype: str, tmp_path: Path, fresh_seed: int) -> None:
+    """The closest in BF16 to what each of two layers' blocks stand for, in memory that both share; fewer rows, and
+    exact ones, are left as they are."""
+    rng = np.random.default_rng(fresh_seed)
+    rows, columns, inner = int(rng.integers(33, 80)), int(rng.integers(81, 120)), 256 * int(rng.integers(1, 4))
+    program, path, pipeline = (tmp_path / name for name in ("prompt.lisp", "w.safetensors", "mine.lisp"))
+    program.write_text(
+        f"(require nn)\n(weights (per 2 (w [{columns} {inner}] {dtype})))\n"
+        f"(entry prompt [(x [n {inner}])] {{:y (linear (* x 1.5) (w 0)) :z (linear (* x 2.0) (w 1))}})\n"
+    )
+    text = (Path(__file__).parents[1] / "passes/pipelines/gpu.lisp").read_text()
+    pipeline.write_text(text.replace("(pass widen-weights)", '(pass widen-weights {:when "always"})'))
+    w = rng.normal(0, 1, (2, columns, inner)).astype(np.float32)
+    write_safetensors(path, [("w", w.shape, "f32")], [w])
+    x = rng.normal(0, 1, (rows, inner)).astype(np.float32)
+
+    def compiled(rows: int, precision: str) -> Artifact:
+        sizes = [{"n": rows}]
+        request = Request(program, target, sizes=sizes, entries=("prompt",), pipeline=pipeline, precision=precision)
+        return compile_request(request, Observer())[0]
+
+    artifact = compiled(rows, "fast")
+    widening = [f"rows_{columns}x{inner}"] * 2
+    launched = [launch.kernel for launch in artifact.plan.entries[0].launches]
+    assert [name for name in launched if name in widening] == widening
+    for others in (compiled(rows, "exact"), compiled(31, "fast")):
+        assert not {launch.kernel for launch in others.plan.entries[0].launches} & set(widening)
+    device = EmulatedCuda() if target.startswith("cuda") else open_device(target.replace("rocm", "emulated"))
+    with Session(artifact, device, open_checkpoint(path)) as session:  # type: ignore[arg-type]
+        found = session.run("prompt", x)
+    for name, factor, own in (("y", 1.5, w[0]), ("z", 2.0, w[1])):
+        numbers = bf16_to_f32(f32_to_bf16(widened(in_blocks_of(own, dtype), dtype))).astype(np.float64)
+        wanted = bf16_to_f32(f32_to_bf16(np.float32(factor) * x)).astype(np.float64) @ numbers.T
+        assert np.abs(found[name] - wanted).max() < 1e-5 * np.abs(wanted).max(), name
 
 
 @pytest.mark.parametrize("dtype", [kind for kind in DTYPES if not find_dtype(kind).floats])

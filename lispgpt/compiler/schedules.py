@@ -254,6 +254,7 @@ _ROWS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "longest-row": ((ROWS,), lambda r: r.rows.longest),
     "narrowest": ((ROWS,), lambda r: r.rows.narrowest),
     "widest": ((ROWS,), lambda r: r.rows.widest),
+    "in-blocks?": ((ROWS,), lambda r: bool(r.rows.widened)),
     "row-reduces?": ((ROWS,), lambda r: r.rows.reduces),
     "repeated": ((ROWS, NUMBER), lambda r, blocks: r.repeated(blocks)),
     "vector": ((ROWS, NUMBER, NUMBER), lambda r, columns, size: r.vector(columns, size)),

@@ -19,11 +19,11 @@ from lispgpt.passes.decode_step.chain import (
     Product,
     Series,
 )
-from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.packed_rows import packed_kind
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.recognise.attention import attention_of
+from lispgpt.passes.recognise.in_blocks import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.recognise.row_norms import Norm, norm_of
 
 GREEDY = ["largest of chunks", "largest", "advance"]

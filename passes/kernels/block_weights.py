@@ -30,6 +30,7 @@ from lispgpt.passes.kernels.block_formats import (
 )
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.recognise.in_blocks import kind_of_blocks
 from lispgpt.passes.targets import Gpu
 
 UNIT = 16
@@ -225,21 +226,6 @@ class BlockWeights:
 
 def _read(reader: Reader, blocks: ir.Value, place: list[Index], start: Index, count: int) -> ir.Value:
     return reader.read(blocks, [*place, start], count)
-
-
-def kind_of_blocks(tensor: ir.Value) -> str:
-    """The type of the blocks whose numbers a tensor is; "" where it is something else."""
-    op = defining_op(viewed(tensor))
-    return ir.StringAttr(op.attributes["blocks"]).value if op is not None and "blocks" in op.attributes else ""
-
-
-def bytes_of_blocks(tensor: ir.Value) -> ir.Value | None:
-    """The bytes that a tensor [rows, numbers] of numbers in blocks is computed from; None where it is none."""
-    kind = kind_of_blocks(tensor)
-    if not kind:
-        return None
-    (rows, numbers), dtype = shape_of(tensor), find_dtype(kind)
-    return tensor_behind(defining_op(viewed(tensor)), (rows, numbers // dtype.block, dtype.item_bytes))
 
 
 def _short_of(words: ir.Value, least: int, target: Gpu) -> ir.Value:

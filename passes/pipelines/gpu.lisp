@@ -17,6 +17,7 @@
     (pass round-activations {:precision "exact" :least 2})  ; `--precision` sets it
     (pass store-parts)
     (pass make-weights)               ; what is marked `once` is made when weights are loaded
+    (pass widen-weights)              ; ahead of products of many rows; {:when "always"} or "never", not by modelled cost
     (pass outline-kernels {:prologue-rows 16 :column-sums 2 :cached-rows 32})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
@@ -33,7 +34,7 @@
     (pass choose)                     ; of all schedules of products that which should take least time
     (pass choose-tiles {:use "direct skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
-    (pass choose-tiles {:use "rows column-sums matmul" :copies "registers"})
+    (pass choose-tiles {:use "widen rows column-sums matmul" :copies "registers"})
     (pass lower-tiles)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
@@ -47,7 +48,7 @@
     (pass choose)                     ; of all schedules of products that which should take least time
     (pass choose-tiles {:use "direct skinny" :copies "async"})
     (pass schedule-gpu-warpgroups)
-    (pass choose-tiles {:use "rows column-sums matmul" :copies "registers"})
+    (pass choose-tiles {:use "widen rows column-sums matmul" :copies "registers"})
     (pass lower-tiles)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)

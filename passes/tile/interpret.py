@@ -18,9 +18,9 @@ from lispgpt.base.dtypes import Dtype, find_dtype
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, nested_operations, operations, shape_of
-from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.recognise.attention import attention_of
 from lispgpt.passes.recognise.attention_gradients import attention_gradients_of
+from lispgpt.passes.recognise.in_blocks import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.tile.attention_rows import AttentionRows
 from lispgpt.passes.tile.copies import BULK

@@ -24,6 +24,7 @@ from lispgpt.passes.kernels.block_memory import ALIGNMENT
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.model.column_sums import ColumnSum, column_sum
 from lispgpt.passes.model.kernel_groups import is_inline
+from lispgpt.passes.model.widen_weights import WIDENS
 from lispgpt.passes.targets import Cpu, Gpu
 
 OTHER_BYTES = 1024
@@ -121,6 +122,11 @@ class RowsKernel:
         """Whether functions that take many operations are in what its rows are made of."""
         inner = {one.name for op in self.ops for one in (op, *nested_operations(op))}
         return any(name.startswith("math.") and name not in CHEAP for name in inner) or "linalg.softmax" in inner
+
+    @property
+    def widened(self) -> list[ir.Value]:
+        """Matrices in blocks that the kernel does nothing but round."""
+        return [op.operands[0] for op in self.ops if WIDENS in op.attributes]
 
     @property
     def constants(self) -> list[ir.Value]:

@@ -51,6 +51,20 @@
     (if (not (= kept nil)) (tile.keep r kept at) nil)
     (each (fn [x] (store-row r x at (if alone? 1 together))) results)))
 
+; Matrices in blocks of few bits, which become BF16 ahead of products of many rows: a thread has as many numbers as it
+; stores at once, and has read and widened them by the time that the launches ahead are done.
+(def short-bytes 2)             ; of a number
+(schedule widen [r]
+  {:of rows  :takes (tile.in-blocks? r)}
+  (let [longest (tile.longest-row r)
+        vectors (ceil-div longest (tile.vector r longest short-bytes))
+        threads (min most-threads (capability max-threads) (up-to vectors (capability subgroup-size)))
+        at (tile.row-task r threads 1 short-bytes 1)]
+    (each (fn [x]
+            (tile.ask-early r x at)
+            (tile.over-row r x at 0 (fn [which] (tile.store-numbers r (tile.numbers r x at which) x at which))))
+          (tile.row-results r))))
+
 ; Rows whose columns are summed, too: a block takes those of one share one after another, some read together, so that
 ; memory has as much to do as where each block has a row of its own; a thread has one vector of every row.
 (def resident-blocks 4)         ; of a core, for which registers are divided where there are no more of them

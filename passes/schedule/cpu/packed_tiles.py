@@ -12,9 +12,9 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_weights import kind_of_blocks
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.recognise.in_blocks import kind_of_blocks
 from lispgpt.passes.schedule.cpu.panels import DEPTH, Panel, PanelProduct, pairs_of_parts, parts_of_types
 from lispgpt.passes.schedule.cpu.register_tiles import Block, steps
 from lispgpt.passes.targets.pairs import LINES, Pairs

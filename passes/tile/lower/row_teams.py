@@ -19,6 +19,7 @@ from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.tile.lower.block_numbers import block_numbers
 from lispgpt.passes.tile.lower.lowering import Lowering
 from lispgpt.passes.tile.lower.register_rows import RowVector
 from lispgpt.passes.tile.row_kernels import RowsKernel
@@ -39,6 +40,9 @@ class RowLowering(Lowering):
 
     def emit(self) -> None:
         self.thread, self.reader = b.thread_id(), Reader(self.target)
+        for matrix in self.facts.widened:
+            if (numbers := block_numbers(matrix, self.reader, self.target)) is not None:
+                self.reader.bind(matrix, numbers)
         for op in self.program[:-1]:
             self._op(op)
         self._know_everything()
@@ -109,6 +113,9 @@ class RowLowering(Lowering):
             self._start()
         at = [*self._row(tensor, batch, outer), self._chunk(number, columns, shape_of(tensor)[-1]).start]
         made, width = defining_op(tensor), columns // team.size
+        if early and self.facts.widened and self._is_of_constants:
+            self.reader.read(tensor, at, width)
+            return
         if early:
             self.reader.preload(tensor, at, width, self.constants.__contains__)
             return
@@ -118,6 +125,11 @@ class RowLowering(Lowering):
             self.reader.read(tensor, at, width)
         else:
             self.reader.preload(tensor, at, width, lambda _: True)
+
+    @property
+    def _is_of_constants(self) -> bool:
+        """Whether no launch writes what the kernel reads."""
+        return all(op.operands[0] in self.constants for op in self.facts.ops if op.name == "bufferization.to_tensor")
 
     def _keep(self, op: ir.Operation) -> None:
         """The row in shared memory, from where it is read from here on."""
