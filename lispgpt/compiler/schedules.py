@@ -10,9 +10,11 @@ from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.language.core.values import Builtin, Closure
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.values import Builtin, Closure, Special
 from lispgpt.language.forms.schedules import Kind, ScheduleForm, call, word
-from lispgpt.language.reader.forms import Form, List, head_name, show
+from lispgpt.language.reader.forms import Form, List, Value, head_name, show
 from lispgpt.language.schedules import read_schedules
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.tensor_map import strided
@@ -42,32 +44,40 @@ def schedules_of(path: Path, target: Target) -> list[Schedule]:
 
 def schedule_of(form: ScheduleForm) -> Schedule:
     """What passes are given of a form."""
-    evaluator = form.evaluator
-
-    def holds(builder: Builder, asks: Form) -> bool:
-        with ir.InsertionPoint(evaluator.builder.module.body), ir.Location.unknown():
-            answer = call(evaluator, replace(form.takes, body=(asks,)), builder)
-        if not isinstance(answer, bool):
-            evaluator.site.fail("`:takes` is true or false", form.asks)
-        return answer
+    evaluator, false = form.evaluator, list[Form]()
+    asks = replace(form.takes, body=(_noting(form.asks, false),))
 
     def takes(builder: Builder) -> str | None:
-        if holds(builder, form.asks):
-            return None
-        return f"{show(_first_false(form.asks, partial(holds, builder)), MOST_OF_A_CLAUSE)} is false"
+        false.clear()
+        with ir.InsertionPoint(evaluator.builder.module.body), ir.Location.unknown():
+            answer = call(evaluator, asks, builder)
+        if not isinstance(answer, bool):
+            evaluator.site.fail("`:takes` is true or false", form.asks)
+        return None if answer else f"{show((*false, form.asks)[0], MOST_OF_A_CLAUSE)} is false"
 
     return Schedule(form.name, takes, partial(call, evaluator, form.body), form.of)
 
 
-def _first_false(asks: Form, holds: Callable[[Form], bool], around: Callable[[Form], Form] = lambda form: form) -> Form:
-    """Of a condition that is false, the clause that makes it so.  around: puts a clause among the names that it has."""
+def _noting(asks: Form, false: list[Form]) -> Form:
+    """A condition whose first false clause is put first in a list, or the innermost where that has clauses itself."""
     items = asks.items if isinstance(asks, List) else ()
     if head_name(asks) == "and":
-        false = next((one for one in items[1:] if not holds(around(one))), None)
-        return asks if false is None else _first_false(false, holds, around)
+        return List(asks.span, (items[0], *(_noted(clause, false) for clause in items[1:])))
     if head_name(asks) == "let" and len(items) == 3:
-        return _first_false(items[-1], holds, lambda form: around(List(asks.span, (*items[:2], form))))
+        return List(asks.span, (*items[:2], _noting(items[-1], false)))
     return asks
+
+
+def _noted(clause: Form, false: list[Form]) -> Form:
+    asks = _noting(clause, false)
+
+    def run(evaluator: Evaluator, form: Form, environment: Environment) -> Any:
+        value = evaluator.evaluate(asks, environment)
+        if value is False:
+            false.append(clause)
+        return value
+
+    return List(clause.span, (Value(clause.span, Special("and", run)),))
 
 
 def _is_number(value: Any) -> bool:
@@ -161,6 +171,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "brought?": ((OPERAND,), lambda operand: not operand.reduces() or row_reductions(operand) is not None),
     "instruction": ((KERNEL,), lambda kernel: kernel.instruction),
     "nanoseconds": ((PRODUCT, SIZES, NUMBER, NUMBER), lambda kernel, sizes, *how: kernel.nanoseconds(*sizes, *how)),
+    "fastest": ((PRODUCT, FUNCTION, FUNCTION), lambda kernel, tilings, time: kernel.fastest(tilings, time)),
     "direct?": ((OPERAND,), is_direct),
     "direct-nanoseconds": (
         (PRODUCT, SIZES, SIZES, NUMBER, NUMBER),

@@ -14,7 +14,7 @@ from lispgpt.language.forms import kernels, modules
 from lispgpt.language.forms.schedules import ScheduleForm, Schedules
 from lispgpt.language.program import begin
 from lispgpt.language.reader.forms import List
-from lispgpt.language.reader.reader import read
+from lispgpt.language.reader.reader import read, read_library
 
 KERNELS = LIBRARY / "kernels"
 """The folder of the library's schedules."""
@@ -32,5 +32,6 @@ def read_schedules(path: Path, words: Mapping[str, Builtin], capabilities: Mappi
         files = evaluator.states.of(modules.Files)
         files.prelude.names.update(words)
         files.loading.append(path.resolve())
-        modules.run(evaluator, read(source), environment)
+        known = read_library(source.name, source.text) if path.is_relative_to(KERNELS) else read(source)
+        modules.run(evaluator, known, environment)
     return evaluator.states.of(Schedules).found

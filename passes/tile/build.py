@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -89,7 +89,8 @@ class Builder:
     parts: BF16 numbers that an F32 one is split into.  most: the best of COPIES that it may use.  copiers: whether bulk
     copies are started by threads of their own, and not by one of those that multiply.  launch: what the
     program asks for.  own: what of the product a block has.  is_transposed: whether the product's rows stand for the
-    kernel's columns.  packs: whether weights in blocks are seen as their bytes.
+    kernel's columns.  packs: whether weights in blocks are seen as their bytes.  known: the fastest tilings that
+    schedules have found, which are asked for more than once.
     """
 
     of: ClassVar[str] = "product"
@@ -104,6 +105,7 @@ class Builder:
     own: Task = field(default_factory=Task)
     is_transposed: bool = False
     packs: bool = False
+    known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     # ---- what a schedule asks
 
@@ -138,6 +140,14 @@ class Builder:
         products = max(map(self.parts_of, (self.left, self.right)))
         work = Work(blocks, each, unique, rows * columns * p.inner * products, -(-p.inner // step), resident)
         return round(1e9 * (seconds(work, self.target) or 0.0))
+
+    def fastest(self, tilings: Callable[[], Sequence[Any]], time: Callable[[Any], int]) -> Any:
+        """The first of some tilings that take the least time; None where there are none.  What these functions give
+        depends on the kernel alone: they are asked once."""
+        key = tilings, self.most, self.is_transposed, self.packs
+        if key not in self.known:
+            self.known[key] = min(tilings(), key=time, default=None)
+        return self.known[key]
 
     def direct_nanoseconds(self, rows: int, columns: int, share: int, members: int, ahead: int, resident: int) -> int:
         """The same of tiles that lanes load to their registers, so many steps of so much k for each of the members that

@@ -100,7 +100,7 @@ def word(name: str, kinds: tuple[Kind, ...], does: Callable[..., Any]) -> Builti
         for kind, argument in zip(kinds, arguments, strict=True):
             if not kind.holds(argument):
                 evaluator.site.fail(f"`{name}` wants {kind.says} here: {show(form)}", form)
-        given = [_callable(evaluator, a) if isinstance(a, Closure) else a for a in arguments]
+        given = [Callback(a.form, evaluator, a) if isinstance(a, Closure) else a for a in arguments]
         with evaluator.builder.insertion, evaluator.site.location(form):
             try:
                 return does(*given)
@@ -120,5 +120,13 @@ class Kind:
     says: str
 
 
-def _callable(evaluator: Evaluator, closure: Closure) -> Callable[..., Any]:
-    return lambda *arguments: call(evaluator, closure, *arguments)
+@dataclass(frozen=True)
+class Callback:
+    """A function among the arguments of a word; functions of one place in the text are equal, whatever they see."""
+
+    form: Form
+    evaluator: Evaluator = field(compare=False)
+    closure: Closure = field(compare=False)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return call(self.evaluator, self.closure, *arguments)

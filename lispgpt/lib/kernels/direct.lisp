@@ -42,17 +42,13 @@
   (and (= (tile.block (tile.left p)) 1) (not (tile.reduces? (tile.right p))) (<= (turns p rows) 3)))
 
 ; That which should take least time; nil where none fits.
-(defn best-of [p of found]
-  (if (= (count of) 0)
-    found
-    (let [t (first of)]
-      (best-of p (rest of) (cond (not (fits? p t)) found
-                                 (= found nil) t
-                                 (< (time-of p t) (time-of p found)) t
-                                 true found)))))
 (defn best [p]
-  (best-of p (filter (fn [t] (whole? p t)) (map (fn [t] (whole-of p t)) whole))
-           (best-of p (filter (fn [t] (short? p t)) tilings) nil)))
+  (tile.fastest p
+    (fn []
+      (filter (fn [t] (fits? p t))
+        (concat (filter (fn [t] (short? p t)) tilings)
+                (filter (fn [t] (whole? p t)) (map (fn [t] (whole-of p t)) whole)))))
+    (fn [t] (time-of p t))))
 
 (schedule direct [kernel]
   {:takes (let [p (skinny-of kernel)]

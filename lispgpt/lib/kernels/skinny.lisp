@@ -39,15 +39,10 @@
 (defn time-of [p [rows resident step slots sharing]] (tile.nanoseconds p [rows (columns-of p)] step resident))
 
 ; That which should take least time; nil where none fits.
-(defn best-of [p of found]
-  (if (= (count of) 0)
-    found
-    (let [t (tiling p (first of))]
-      (best-of p (rest of) (cond (= t nil) found
-                                 (= found nil) t
-                                 (< (time-of p t) (time-of p found)) t
-                                 true found)))))
-(defn best [p] (best-of p heights nil))
+(defn best [p]
+  (tile.fastest p
+    (fn [] (filter (fn [t] (not (= t nil))) (map (fn [height] (tiling p height)) heights)))
+    (fn [t] (time-of p t))))
 
 (schedule skinny [kernel]
   {:takes (let [p (skinny-of kernel)]
