@@ -11,12 +11,17 @@ from typing import Any
 class Schedule:
     """takes: None where a kernel is one for it, else why not.  write: emits the program.  Both are given the kernel's
     `lispgpt.passes.tile.build.Builder`.  of: what kernels it is for, "product", "attention",
-    "attention-gradient" or "rows"."""
+    "attention-gradient" or "rows".  products: how many a kernel of products has to have for it; 0: any number."""
 
     name: str
     takes: Callable[[Any], str | None]
     write: Callable[[Any], None]
     of: str = "product"
+    products: int = 1
+
+    def suits(self, builder: Any) -> bool:
+        """Whether a kernel is of its kind."""
+        return self.of == builder.of and (self.of != "product" or self.products in (0, len(builder.products)))
 
 
 @dataclass(frozen=True)

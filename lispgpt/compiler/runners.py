@@ -19,7 +19,7 @@ from lispgpt.passes.library import NO_SCHEDULES, Library
 from lispgpt.passes.pipeline import PassCall, Pipeline, Runner
 from lispgpt.passes.targets import Cpu, Target
 
-CHOOSES, COMPARES = "choose-tiles", "choose"
+CHOOSES, COMPARE = "choose-tiles", ("choose", "join-products")
 """The passes that are given schedules."""
 
 SCHEDULE = re.compile(r"^\(schedule (\S+)", re.MULTILINE)
@@ -47,7 +47,7 @@ def check_chooses(pipeline: Pipeline, files: Sequence[Path]) -> None:
 def _files_of(calls: Sequence[PassCall]) -> list[Path]:
     """The files of the library that passes choose from: those that have the schedules which they name, or all."""
     files = sorted(KERNELS.glob("*.lisp"))
-    if any(call.name == COMPARES for call in calls):
+    if any(call.name in COMPARE for call in calls):
         return files
     names = {name for call in calls for name in str(dict(call.options).get("use", "")).split()}
     of = {name: path for path in files for name in SCHEDULE.findall(read_text(path))}
@@ -58,7 +58,7 @@ def _library(
     target: Target, files: Sequence[Path], own: Sequence[ScheduleForm], tuned: Mapping[str, str], pipeline: Pipeline
 ) -> Library:
     """Needs an active ir.Context."""
-    calls = [call for call in pipeline.calls if call.name in (CHOOSES, COMPARES)]
+    calls = [call for call in pipeline.calls if call.name in (CHOOSES, *COMPARE)]
     if not calls:
         return NO_SCHEDULES
     from lispgpt.compiler.schedules import schedule_of, schedules_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,20 @@ def schedule_of(form: ScheduleForm) -> Schedule:
     def takes(builder: Builder) -> str | None:
         false.clear()
         with ir.InsertionPoint(evaluator.builder.module.body), ir.Location.unknown():
-            answer = call(evaluator, asks, builder)
+            answer = call(evaluator, asks, *_given(form, builder))
         if not isinstance(answer, bool):
             evaluator.site.fail("`:takes` is true or false", form.asks)
         return None if answer else f"{show((*false, form.asks)[0], MOST_OF_A_CLAUSE)} is false"
 
-    return Schedule(form.name, takes, partial(call, evaluator, form.body), form.of)
+    def write(builder: Builder) -> None:
+        call(evaluator, form.body, *_given(form, builder))
+
+    return Schedule(form.name, takes, write, form.of, form.products)
+
+
+def _given(form: ScheduleForm, builder: Builder) -> list[Builder]:
+    """What a schedule's functions are called with: each of a kernel's products."""
+    return builder.products if form.of == "product" else [builder]
 
 
 def _noting(asks: Form, false: list[Form]) -> Form:
@@ -100,6 +108,9 @@ def _is_multiplied(type_: ir.Type) -> bool:
 
 KERNEL = Kind(lambda v: isinstance(v, (Builder, RowsBuilder)), "the kernel that the schedule is given")
 PRODUCT = Kind(lambda v: isinstance(v, Builder) and not isinstance(v, ScoreBuilder), "a product's kernel")
+PRODUCTS = Kind(
+    lambda v: isinstance(v, tuple) and v != () and all(map(PRODUCT.holds, v)), "a list of a kernel's products"
+)
 ROWS = Kind(lambda v: isinstance(v, RowsBuilder), "a kernel of rows")
 ROW_TENSOR = Kind(lambda v: isinstance(v, RowTensor), "a result, or what else a kernel of rows has rows of")
 TRUTH = Kind(lambda v: isinstance(v, bool), "true or false")
@@ -113,6 +124,7 @@ PLACE = Kind(_all(3, _is_index), "[batch row column]")
 FUNCTION = Kind(lambda v: isinstance(v, Closure), "a function")
 REGISTERS = Kind(lambda v: isinstance(v, ir.Value) and RegisterTile.of(v.type) is not None, "a register tile")
 TILES = Kind(lambda v: isinstance(v, tuple) and all(map(REGISTERS.holds, v)), "a list of register tiles")
+SUMS = Kind(lambda v: REGISTERS.holds(v) or (v != () and TILES.holds(v)), "sums, or a list with those of each product")
 SHARED = Kind(lambda v: isinstance(v, ir.Value) and SharedTile.of(v.type) is not None, "a shared tile")
 MULTIPLIED = Kind(lambda v: isinstance(v, ir.Value) and _is_multiplied(v.type), "a tile that a pipeline brought")
 QUERIES = Kind(lambda v: REGISTERS.holds(v) or SHARED.holds(v), "queries, of (tile.query-registers …)")
@@ -133,12 +145,19 @@ def _box(operand: Operand, at: tuple[Any, Any, Any], sizes: tuple[int, int]) -> 
 
 
 def _copies(kernel: Builder, columns: int) -> str:
-    return kernel.copies([Box.of(operand, (0, 0, 0), 1, columns) for operand in (kernel.left, kernel.right)])
+    return kernel.copies([Box.of(operand, (0, 0, 0), 1, columns) for operand, _ in kernel.sides(1, 1)])
 
 
 def _bytes(kernel: Builder, rows: int, columns: int, inner: int, slots: int) -> int:
-    boxes = [Box.of(x, (0, 0, 0), n, inner) for x, n in ((kernel.left, rows), (kernel.right, columns))]
-    return kernel.shared_bytes(boxes, slots)
+    return kernel.shared_bytes([Box.of(x, (0, 0, 0), n, inner) for x, n in kernel.sides(rows, columns)], slots)
+
+
+def _alike(products: Sequence[Builder]) -> bool:
+    """Whether products have their right operand in common, and left ones that are alike in type and in memory."""
+    facts = {
+        (x.left.dtype, whole_words(x.left), is_direct(x.left), strided(x.left.tensor) is not None) for x in products
+    }
+    return len({x.right.tensor for x in products}) == 1 == len(facts)
 
 
 def _once(function: Callable[[], Any]) -> Builtin:
@@ -155,6 +174,8 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "columns": ((PRODUCT,), lambda kernel: kernel.product.columns),
     "inner": ((PRODUCT,), lambda kernel: kernel.product.inner),
     "batches": ((PRODUCT,), lambda kernel: kernel.product.batches),
+    "products": ((PRODUCT,), lambda kernel: len(kernel.products)),
+    "alike?": ((PRODUCTS,), _alike),
     "left": ((PRODUCT,), lambda kernel: kernel.left),
     "right": ((PRODUCT,), lambda kernel: kernel.right),
     "reduces?": ((OPERAND,), lambda operand: operand.reduces()),
@@ -194,7 +215,7 @@ _WORDS: dict[str, tuple[tuple[Kind, ...], Callable[..., Any]]] = {
     "direct": ((BOX, OPERAND_LETTER), lambda box, letter: replace(box, direct=letter)),
     "mma": ((KERNEL, REGISTERS, MULTIPLIED, MULTIPLIED), lambda kernel, *tiles: kernel.mma(*tiles)),
     "add-parts": ((KERNEL, REGISTERS), lambda kernel, sums: kernel.add_parts(sums)),
-    "store": ((PRODUCT, REGISTERS, PLACE), lambda kernel, sums, at: kernel.store(sums, at)),
+    "store": ((PRODUCT, SUMS, PLACE), lambda kernel, sums, at: kernel.store(sums, at)),
     "pipeline": ((KERNEL, NUMBER, NUMBER, *[FUNCTION] * 4), lambda kernel, *how: kernel.pipeline(*how)),
 }
 

@@ -28,7 +28,7 @@ ARITIES = {
     "mma": ("sums a b", "result"),
     "settle": ("sums", "result"),
     "add_parts": ("sums", "total"),
-    "store": ("registers product batch row column", ""),
+    "store": ("registers product batch row column beside*", ""),
     "role": ("", "number"),
     "limit": ("view end", "result"),
     "visible": ("batch row", "first least last"),

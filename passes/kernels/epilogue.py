@@ -19,14 +19,17 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class ResultRun:
-    """Neighbouring sums of one row, and where in their block's tile they stand."""
+    """Neighbouring sums of one row, and where in their block's tile they stand.  beside: the same of the kernel's
+    other products."""
 
     row: Index
     output: Index
     value: ir.Value
+    beside: tuple[ir.Value, ...] = ()
 
     def lane(self, number: int) -> ResultRun:
-        return ResultRun(self.row, b.add(self.output, number), b.lane_of(self.value, number))
+        beside = tuple(b.lane_of(value, number) for value in self.beside)
+        return ResultRun(self.row, b.add(self.output, number), b.lane_of(self.value, number), beside)
 
 
 Placed = tuple[ResultRun, list[Index]]
@@ -100,7 +103,8 @@ class Epilogue:
     """Finishes a product: this block its tile of `tile` (rows, columns), from `first` on, in one batch.
 
     Sums past the last row or column may be anything.  results: (tensor computed from the product, its buffer), of the
-    product's shape.  others: what becomes of this tile in other results.
+    product's shape.  others: what becomes of this tile in other results.  beside: of the kernel's other products the
+    results, of which each piece has sums, too.
     """
 
     reader: Reader
@@ -110,6 +114,7 @@ class Epilogue:
     first: tuple[Index, Index]
     batch: Index = 0
     others: list[OtherPart] = field(default_factory=list)
+    beside: Sequence[ir.Value] = ()
     rows: dict[Index, Index] = field(default_factory=dict)
     insides: dict[Index, Index] = field(default_factory=dict)
 
@@ -136,7 +141,7 @@ class Epilogue:
         width = b.width_of(pieces[0].value) if pieces else 1
         if self.product.along_columns % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
-        found = [ResultRun(self.row(x.row), b.add(self.first[1], x.output), x.value) for x in pieces]
+        found = [replace(x, row=self.row(x.row), output=b.add(self.first[1], x.output)) for x in pieces]
         return [(piece, self._where(piece)) for piece in found]
 
     def asked(self, pieces: Sequence[ResultRun]) -> list[Placed]:
@@ -188,6 +193,8 @@ class Epilogue:
     def _finished(self, piece: ResultRun, where: list[Index]) -> list[ir.Value]:
         """The results of a piece."""
         self.reader.bind(self.product.result, lambda index, width: piece.value)
+        for result, value in zip(self.beside, piece.beside, strict=True):
+            self.reader.hold(result, value)
         return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor in self._tensors()]
 
     def _tensors(self) -> list[ir.Value]:

@@ -7,7 +7,7 @@ nothing; a kind of one dimension has that dimension's index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from lispgpt.ir import build as b
@@ -133,10 +133,28 @@ class Operand:
 
 @dataclass(frozen=True)
 class Product:
-    """result[batch, row, column] = the sum over k of left[batch, row, k] · right[batch, column, k]."""
+    """result[batch, row, column] = the sum over k of left[batch, row, k] · right[batch, column, k].
+
+    joined: all products of its kernel, this one among them, where it has several in the same layout.
+    """
 
     op: ir.Operation
     layout: ProductLayout
+    joined: tuple[ir.Operation, ...] = ()
+
+    @property
+    def all(self) -> list[Product]:
+        """Those of its kernel."""
+        return [replace(self, op=op) for op in self.joined or (self.op,)]
+
+    @classmethod
+    def of_kernel(cls, kernel: ir.Operation) -> Product | None:
+        """What recognise-products has found in a kernel, or join-products has made it of."""
+        layout = ProductLayout.of_kernel(kernel)
+        if layout is None:
+            return None
+        ops = tuple(op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract")
+        return cls(ops[0], layout, ops if len(ops) > 1 else ())
 
     @property
     def left(self) -> Operand:
@@ -188,24 +206,26 @@ class Product:
 
     def transposed(self) -> Product:
         """The same with rows for columns."""
-        return Product(self.op, self.layout.transposed())
+        return replace(self, layout=self.layout.transposed())
 
 
 def unscheduled_products(
     module: ir.Module,
     is_known: Callable[[ir.Operation, ir.Value], bool] = lambda kernel, tensor: False,
     schedule: str = "",
+    joined: bool = False,
 ) -> Iterator[tuple[ir.Operation, Product]]:
     """The kernels that are products, and that no schedule has taken yet, with what recognise-products has found.
 
     is_known: whether the schedule can make a kernel's result that is not computed from the product point by point.
-    schedule: its name: kernels for which another one has been chosen are left out.
+    schedule: its name: kernels for which another one has been chosen are left out.  joined: whether it is told of
+    kernels of several products, too.
     """
     for kernel in unscheduled_kernels(module, "contraction"):
         if "tile" in kernel.attributes or (schedule and not is_for(kernel, schedule)):
             continue
-        product = _product_in(kernel, is_known)
-        if product is not None:
+        product = product_in(kernel, is_known)
+        if product is not None and (joined or not product.joined):
             yield kernel, product
 
 
@@ -219,19 +239,22 @@ def has_place_in(product: ir.Operation, tensor: ir.Value) -> bool:
     return shape_of(tensor) == shape_of(product.results[0]) and defining_op(tensor).name != "scf.for"
 
 
-def _product_in(kernel: ir.Operation, is_known: Callable[[ir.Operation, ir.Value], bool]) -> Product | None:
-    layout = ProductLayout.of_kernel(kernel)
-    if layout is None:
+def product_in(
+    kernel: ir.Operation, is_known: Callable[[ir.Operation, ir.Value], bool] = lambda kernel, tensor: False
+) -> Product | None:
+    """A kernel's product, or the first of several; None where it is none, or has other results."""
+    whole = Product.of_kernel(kernel)
+    if whole is None:
         return None
-    op = next(op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract")
-    if not all(element_type(v) == b.f32() or b.is_short(v.type) for v in op.operands):
+    op = whole.op
+    if not all(element_type(v) == b.f32() or b.is_short(v.type) for one in whole.all for v in one.op.operands):
         note_refusal(kernel, "a product of other numbers than f32, bf16 and f16")
         return None
     others = [tensor for tensor, _ in outputs_of(kernel) if not has_place_in(op, tensor)]
     if not all(is_known(kernel, tensor) for tensor in others):
         note_refusal(kernel, "a result has another shape than the product")
         return None
-    return Product(op, layout)
+    return whole
 
 
 def as_skinny(product: Product) -> Product:

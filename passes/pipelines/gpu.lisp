@@ -26,6 +26,7 @@
     (pass place-hand-kernels)
     (pass split-decode))              ; {:when "always"} or "never" instead of by modelled cost
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
+    (pass join-products)              ; of the same rows, where what becomes of them takes less time
     (pass choose {:takes false})      ; what the library's would take, where there are yours beside them
     (pass choose-tiles)               ; kernels as tile programs: by `--schedules`
     (pass lower-tiles)

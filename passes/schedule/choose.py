@@ -28,7 +28,7 @@ from lispgpt.passes.kernels.cache_rows import attentions
 from lispgpt.passes.kernels.cached_results import is_made
 from lispgpt.passes.kernels.kernel import refusable
 from lispgpt.passes.kernels.offers import TUNED, Offer, has_left, note_identity, note_offers
-from lispgpt.passes.kernels.products import CHOSEN, unscheduled_products
+from lispgpt.passes.kernels.products import CHOSEN, product_in, unscheduled_products
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.library import NO_SCHEDULES, Library
 from lispgpt.passes.schedule.products.schedule_gpu_column_contractions import ScheduleGpuColumnContractions
@@ -65,21 +65,27 @@ class Choose(Pass):
     def run(self, module: ir.Module, target: Gpu, library: Library = NO_SCHEDULES) -> None:
         if target.rates is None or not (self.takes or library.own):
             return
-        for kernel, product in unscheduled_products(module, is_made):
-            builder = Builder(product, target, self.parts)
-            self._take(kernel, builder, library, _others(OTHERS, kernel, product, target))
+        for kernel, _ in unscheduled_products(module, is_made, joined=True):
+            self._take(kernel, target, library, self.offers_of(kernel, library, target))
         for kernel, attention in attentions(module, target):
             builder = AttentionBuilder(NO_PRODUCT, target, self.parts, attention=attention)
-            self._take(kernel, builder, library, ())
+            self._take(kernel, target, library, self._tiles(kernel, builder, library))
 
-    def _take(self, kernel: ir.Operation, builder: Builder, library: Library, others: Iterable[Offer]) -> None:
-        measured = library.tuned.get(note_identity(kernel), "")
-        offers = [*self._tiles(kernel, builder, library), *others]
+    def offers_of(self, kernel: ir.Operation, library: Library, target: Gpu) -> list[Offer]:
+        """What every schedule says of a kernel of products; none where it is no such kernel."""
+        product = product_in(kernel, is_made)
+        if product is None:
+            return []
+        others = () if product.joined else _others(OTHERS, kernel, product, target)
+        return [*self._tiles(kernel, Builder(product, target, self.parts), library), *others]
+
+    def _take(self, kernel: ir.Operation, target: Gpu, library: Library, offers: Iterable[Offer]) -> None:
+        measured, offers = library.tuned.get(note_identity(kernel), ""), list(offers)
         note_offers(kernel, offers)
         seconds = {offer.schedule: offer.seconds for offer in offers if offer.seconds is not None}
         if self.takes and measured in seconds:
             kernel.attributes[CHOSEN], kernel.attributes[TUNED] = attribute(measured), ir.UnitAttr.get()
-        elif self.takes and seconds and builder.target.launch_seconds:
+        elif self.takes and seconds and target.launch_seconds:
             kernel.attributes[CHOSEN] = attribute(min(seconds, key=lambda name: seconds[name]))
 
     def _tiles(self, kernel: ir.Operation, builder: Builder, library: Library) -> Iterator[Offer]:
@@ -87,7 +93,7 @@ class Choose(Pass):
         target = builder.target
         for name in self.use.split() if target.matrix is not None else ():
             schedule = by_name[name]
-            if schedule.of != builder.of:
+            if not schedule.suits(builder):
                 continue
             copies = BULK if schedule.of == "attention" else self.small_copies if name == "skinny" else self.copies
             builder = replace(builder, most=copies, launch=Launch())

@@ -44,8 +44,9 @@ type (types.py).
         its tiles until the next such has been begun, or the sums are settled
     tile.settle sums:  once no instruction adds to them any more
     tile.add_parts sums:  those of members that share out k, added in a fixed order
-    tile.store registers product batch row column:  takes them for elements of the product, or of another tensor of the
-        kernel, and stores what its results are of these; nothing past the end.  Of a cluster's blocks that are `splits`
+    tile.store registers product batch row column beside…:  takes them for elements of the product, or of another tensor
+        of the kernel, and stores what its results are of these; nothing past the end.  Of a kernel of several products
+        it has the first's, and beside them those of the others in their order.  Of a cluster's blocks that are `splits`
         of k each stores some of the tile, once their sums are added in a fixed order
     tile.limit view end:  a view that ends there, along its outer dimension or if `inner` along its inner one: nothing
         behind it is read

@@ -14,6 +14,7 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar
 
+from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import attribute, create_op, ir
@@ -110,6 +111,11 @@ class Builder:
     # ---- what a schedule asks
 
     @property
+    def products(self) -> list[Builder]:
+        """A kernel of several products, which share an operand or both, as one of each; one of one is alone."""
+        return [replace(self, product=each) for each in self.product.all]
+
+    @property
     def left(self) -> Operand:
         return packed(self.product.left) if self.packs else self.product.left
 
@@ -137,14 +143,14 @@ class Builder:
         sides = self._brought(rows, columns)
         each = sum(n * _row_bytes(x) * (2 if x.reduces() else 1) for x, n, _ in sides)
         unique = sum(p.batches * extent * _row_bytes(x) for x, _, extent in sides)
-        products = max(map(self.parts_of, (self.left, self.right)))
+        products = max(map(self.parts_of, (self.left, self.right))) * len(p.all)
         work = Work(blocks, each, unique, rows * columns * p.inner * products, -(-p.inner // step), resident)
         return round(1e9 * (seconds(work, self.target) or 0.0))
 
     def fastest(self, tilings: Callable[[], Sequence[Any]], time: Callable[[Any], int]) -> Any:
         """The first of some tilings that take the least time; None where there are none.  What these functions give
         depends on the kernel alone: they are asked once."""
-        key = tilings, self.most, self.is_transposed, self.packs
+        key = tilings, self.left.tensor, self.most, self.is_transposed, self.packs
         if key not in self.known:
             self.known[key] = min(tilings(), key=time, default=None)
         return self.known[key]
@@ -159,15 +165,16 @@ class Builder:
         flight = sum(each_way for _, each_way in ways)
         unique = sum(p.batches * extent * _row_bytes(x) for x, _, extent in sides)
         blocks = p.batches * -(-p.rows // rows) * -(-p.columns // columns)
-        multiply_adds = rows * columns * p.inner * max(map(self.parts_of, (self.left, self.right)))
+        count = len(p.all)
+        multiply_adds = count * rows * columns * p.inner * max(map(self.parts_of, (self.left, self.right)))
         reduces = any(x.reduces() for x, _, _ in sides)
         depth = ahead * share
         kind = self.left.blocks if isinstance(self.left, PackedOperand) else ""
-        others = unpacking(kind, reduces) * rows * p.inner if kind else 0
+        others = count * unpacking(kind, reduces) * rows * p.inner if kind else 0
         once = members if p.inner <= depth * members and not (reduces or kind) else 0
         work = Work(blocks, each, unique, multiply_adds, 0, resident, others, flight, depth, reduces, once)
         time = seconds(work, self.target) or 0.0
-        numbers = rows * columns * (2 if kind else 1) / self.target.subgroup
+        numbers = count * rows * columns * (2 if kind else 1) / self.target.subgroup
         turns = 0.5 if once else (1 + ahead) / ahead  # what is multiplied first makes room for the rest
         held = turns * sum(n * _tensors(x) for x, n in ways) / (members * self.target.subgroup * WORD)
         room = self.target.lane_registers(members * self.target.subgroup, resident)
@@ -175,17 +182,20 @@ class Builder:
 
     def _brought(self, rows: int, columns: int) -> list[tuple[Operand, int, int]]:
         """(operand, rows of it that a tile needs, rows of all of it): the right's in whole tiles, since a schedule that
-        chose by how many of their columns there are would sum k in another order beside others."""
-        left, right = self.left, self.right
-        whole = -(-right.extent // columns) * columns
-        return [(left, min(rows, left.extent), left.extent), (right, columns, whole)]
+        chose by how many of their columns there are would sum k in another order beside others.  What several products
+        share is there once."""
+        whole, lefts = -(-self.right.extent // columns) * columns, {p.left.tensor for p in self.products}
+        return [
+            (x, min(n, x.extent), x.extent) if x.tensor in lefts else (x, n, whole)
+            for x, n in self.sides(rows, columns)
+        ]
 
     def direct_words(self, rows: int, columns: int, share: int) -> int:
         """Registers of a lane that a step of so much k takes of such tiles: three times as many of what norms make, of
         which each element is of two and waits for its row's."""
         p, unit = self.product, self.target.matrix
         assert unit is not None
-        held = ((self.left, rows // unit.rows * len(unit.left_rows)), (self.right, columns // unit.columns))
+        held = self.sides(rows // unit.rows * len(unit.left_rows), columns // unit.columns)
         numbers = share // unit.block * unit.run
         return sum(n * numbers * _row_bytes(x) * (3 if x.reduces() else 1) // (4 * p.inner) for x, n in held)
 
@@ -196,8 +206,16 @@ class Builder:
             return True
         steps = -(-self.product.inner // (share * members))
         parts = self.parts_of(self.right)
-        registers = filled(self.left, self.right, (rows, columns), share, ahead, steps, parts, self.target)
+        apart = len({each.left.tensor for each in self.products})
+        sizes = rows * apart, columns * (len(self.products) // apart)
+        registers = filled(self.left, self.right, sizes, share, ahead, steps, parts, self.target)
         return has_room(registers, members * self.target.subgroup, resident, self.target)
+
+    def sides(self, rows: int, columns: int) -> list[tuple[Operand, int]]:
+        """The kernel's operands, left ones with a number of rows and right ones with one of columns; what several
+        products share is there once."""
+        found = [(p.left, rows) for p in self.products] + [(p.right, columns) for p in self.products]
+        return list({x.tensor: (x, n) for x, n in found}.values())
 
     def copies(self, boxes: Sequence[Box]) -> str:
         """How this chip brings such boxes to shared memory: BULK where it can all of them, ASYNC where it can some, the
@@ -330,16 +348,20 @@ class Builder:
             return sums
         return emit("add_parts", [sums], RegisterTile(tile.shape[1:], tile.dtype, SPREAD).type)
 
-    def store(self, registers: ir.Value, at: tuple[Index, Index, Index]) -> None:
-        """Take these for the product's elements from (batch, row, column) on, and store what the kernel's results are
-        of them; what lies past the product's end is not stored."""
-        self.own.check_stored(at, register_tile(registers).shape[-2:])
+    def store(self, registers: ir.Value | Sequence[ir.Value], at: tuple[Index, Index, Index]) -> None:
+        """Take these for the product's elements from (batch, row, column) on, or those of each of the kernel's
+        products, and store what the kernel's results are of them; what lies past the product's end is not stored."""
+        sums, products = registers if isinstance(registers, tuple) else (registers,), self.product.all
+        if len(sums) != len(products):
+            raise UserError(f"the kernel has {len(products)} products, and this stores sums of {len(sums)}")
+        for each in sums:
+            self.own.check_stored(at, register_tile(each).shape[-2:])
         if self.own.roles is None and self.made_beside:
             raise Refused("a result has another shape than the product")
         facts: dict[str, bool | int] = {"transposed": True} if self.is_transposed else {}
         if self.own.roles is not None and self.own.roles.splits > 1:
             facts["splits"] = self.own.roles.splits
-        create_op("tile.store", [registers, self.product.result, *map(b.as_value, at)], [], facts)
+        create_op("tile.store", [sums[0], products[0].result, *map(b.as_value, at), *sums[1:]], [], facts)
 
     # ---- what is brought ahead
 
@@ -348,25 +370,29 @@ class Builder:
         slots: int,
         steps: int,
         boxes: Callable[[Index], Sequence[Box]],
-        start: Callable[[], ir.Value],
-        step: Callable[[ir.Value, Sequence[ir.Value]], ir.Value],
-        finish: Callable[[ir.Value], None],
+        start: Callable[[], ir.Value | Sequence[ir.Value]],
+        step: Callable[[ir.Value | Sequence[ir.Value], Sequence[ir.Value]], ir.Value | Sequence[ir.Value]],
+        finish: Callable[[ir.Value | Sequence[ir.Value]], None],
     ) -> None:
         """For each of `steps`: bring boxes(number) to shared memory, ahead by as much as `slots` allow, and carry on
-        with step(carried, tiles); carried begins as start(), and finish takes the last.  UserError where they do not
-        bring the product's k, rows and columns (see tasks.py)."""
+        with step(carried, tiles); carried begins as start(), one value or several, and finish takes the last.
+        UserError where they do not bring the product's k, rows and columns (see tasks.py)."""
         if self.of == "product":
             self.own.pipelines += 1
-            self.own.check_boxes(boxes(0), self.left, self.right)
+            for each in self.products:
+                self.own.check_boxes(boxes(0), each.left, each.right)
             check_steps(steps, boxes, self.product.inner)
-        self.walk(
-            slots,
-            steps,
-            boxes,
-            lambda: (start(),),
-            lambda number, carried, tiles: (step(carried[0], tiles),),
-            lambda carried: finish(carried[0]),
-        )
+        listed = [False]
+
+        def begin() -> Sequence[ir.Value]:
+            given = start()
+            listed[0] = isinstance(given, tuple)
+            return _listed(given)
+
+        def turn(number: Index, carried: Sequence[ir.Value], tiles: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            return _listed(step(tuple(carried) if listed[0] else carried[0], tiles))
+
+        self.walk(slots, steps, boxes, begin, turn, lambda x: finish(tuple(x) if listed[0] else x[0]))
 
     def walk(
         self,
@@ -460,12 +486,12 @@ class Builder:
             return list(carried)
 
         together = 2 if any(tile.wide for tile in ring_tiles(ring)) else 1
-        *others, sums = b.loop(0, steps // together, 1, start(), turns)
+        carried = b.loop(0, steps // together, 1, start(), turns)
         if steps % together:
-            *others, sums = turn(b.as_value(steps - 1), *others, sums)
-        sums = emit("settle", [sums], sums.type)
+            carried = turn(b.as_value(steps - 1), *carried)
+        sums = [emit("settle", [each], each.type) for each in carried]
         release(b.add(first, b.sub(steps, 1)))
-        finish((*others, sums))
+        finish(sums)
 
     def _divide(self, multiply: Callable[[], None], copy: Callable[[], None]) -> None:
         """Two roles: some threads bring what the others multiply."""
@@ -644,7 +670,8 @@ class Builder:
         """together: blocks that bring the right operand for each other."""
         types, facts = [self._ring_tile(box, slots, how).type for box in boxes], {"copies": how}
         if together > 1:
-            shared = [together if box.operand.tensor == self.right.tensor else 1 for box in boxes]
+            columns = {each.right.tensor for each in self.products}
+            shared = [together if box.operand.tensor in columns else 1 for box in boxes]
             facts["sharing"] = shared  # type: ignore[assignment]
         return create_op("tile.ring", [], [ir.TupleType.get_tuple(types)], facts).results[0]
 
@@ -666,6 +693,10 @@ class Builder:
             padding = (BLOCKS_APART - box.columns) % SWIZZLE
         parts = self.parts_of(box.operand)
         return SharedTile(min(slots, 2), parts, box.rows, box.columns, padding=padding, blocks=box.blocks)
+
+
+def _listed(values: ir.Value | Sequence[ir.Value]) -> Sequence[ir.Value]:
+    return values if isinstance(values, tuple) else (values,)
 
 
 def _tensors(operand: Operand) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import form_of
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, integers, shape_of
+from lispgpt.ir.structure import defining_op, integers, operations, shape_of
 from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.copies import ASYNC, BULK, PIECE, operand_of, stored_parts
 from lispgpt.passes.tile.types import (
@@ -403,6 +403,12 @@ def _store(op: ir.Operation, target: Gpu) -> None:
     product = defining_op(op.operands[1])
     stands = tile.layout in (ROWS, ROW) or product.name in ("linalg.contract", "linalg.generic")
     _want(product is not None and stands, op, "it wants the product that it stands for")
+    beside = list(op.operands)[5:]
+    alike = all(value.type == op.operands[0].type for value in beside)
+    _want(alike, op, "sums of the kernel's other products lie as these do")
+    if "product" in product.parent.attributes:
+        found = [each for each in operations(product.block) if each.name == "linalg.contract"]
+        _want(len(found) == 1 + len(beside) and product == found[0], op, "it wants the sums of each product")
 
 
 MAPS = {

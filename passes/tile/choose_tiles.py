@@ -57,19 +57,19 @@ class ChooseTiles(Pass):
         if not schedules:
             return
         for kernel, builder in self._kernels(module, target, {schedule.of for schedule in schedules}):
-            offered = [schedule for schedule in library.own if schedule.of == builder.of]
+            offered = [schedule for schedule in library.own if schedule.suits(builder)]
             if any(self._offer(schedule, kernel, builder) for schedule in offered):
                 continue
             for schedule in self._used(library) if _suits(builder) else ():
                 known = is_for(kernel, schedule.name)
-                if schedule.of == builder.of and known and self._write(schedule, kernel, builder) is None:
+                if schedule.suits(builder) and known and self._write(schedule, kernel, builder) is None:
                     break
 
     def _kernels(
         self, module: ir.Module, target: Any, kinds: set[str]
     ) -> Iterator[tuple[ir.Operation, Builder | RowsBuilder]]:
         """Kernels of some kinds that have no program yet, with what writes one."""
-        for kernel, product in unscheduled_products(module, is_made) if "product" in kinds else ():
+        for kernel, product in unscheduled_products(module, is_made, joined=True) if "product" in kinds else ():
             yield kernel, Builder(product, target, self.parts, self.copies)
         for kernel, attention in _attentions(module, target) if "attention" in kinds else ():
             yield kernel, AttentionBuilder(NO_PRODUCT, target, self.parts, self.copies, attention=attention)

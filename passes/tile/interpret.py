@@ -84,10 +84,12 @@ class _Meaning(Machine):
         self.sums = None if gradients is None else SumRows(gradients)
         self.layout, self.of_rows = ProductLayout.of_kernel(kernel), RowsKernel(kernel)
         self.packed: dict[int, Dtype] = {}
-        self.parts: dict[tuple[int, int, int], list[Array]] = {}
+        self.parts: dict[tuple[int, int, int], list[list[Array]]] = {}
         self.wide: set[Any] = set()
         ops = operations(kernel.regions[0].blocks[0])
-        self.blocks = [x for op in ops if op.name == "linalg.contract" for x in op.operands]
+        products = [op for op in ops if op.name == "linalg.contract"]
+        self.products = [op.results[0] for op in products]
+        self.blocks = [x for op in products for x in op.operands]
         self.writes = [op for op in ops if op.name == "bufferization.materialize_in_destination"]
         self.results = [np.full(op.operands[0].type.shape, np.nan, np.float32) for op in self.writes]
 
@@ -393,13 +395,14 @@ class _Meaning(Machine):
 
     def store(self, agent: Agent, step: Step, values: list[Any]) -> None:
         """Take the sums for a part of the product, compute the kernel's results of it, and keep those of this part."""
-        sums, _, batch, row, column = values
+        sums, _, batch, row, column, *others = values
+        found = [sums, *others]
         if "splits" in step.op.attributes:
             parts = self.parts.setdefault((batch, row, column), [])
-            parts.append(sums)
+            parts.append(found)
             if len(parts) < _number(step.op, "splits"):
                 return
-            sums = np.sum(parts, axis=0)
+            found = [np.sum(each, axis=0) for each in zip(*parts, strict=True)]
         if register_tile(step.op.operands[0]).layout == ROW:
             self._store_numbers(sums, step.op.operands[1], batch, row, column)
             return
@@ -415,12 +418,12 @@ class _Meaning(Machine):
         kinds = (layout.batch, layout.rows, layout.columns)
         order = [layout.result.index(loop) for kind in kinds for loop in kind]
         flat = [layout.extent(kind) for kind in kinds]
-        whole = np.full(flat, np.nan, np.float32)
-        tile = sums.reshape(sums.shape[-2:])[: flat[1] - row, : flat[2] - column]
-        at = (batch, slice(row, row + tile.shape[0]), slice(column, column + tile.shape[1]))
-        whole[at] = tile
-        back = whole.reshape([shape[d] for d in order]).transpose(np.argsort(order))
-        self.values.hold(step.op.operands[1], back)
+        ends = min(flat[1], row + sums.shape[-2]), min(flat[2], column + sums.shape[-1])
+        at = (batch, slice(row, ends[0]), slice(column, ends[1]))
+        for each, result in zip(found, self.products, strict=True):
+            whole = np.full(flat, np.nan, np.float32)
+            whole[at] = each.reshape(each.shape[-2:])[: flat[1] - row, : flat[2] - column]
+            self.values.hold(result, whole.reshape([shape[d] for d in order]).transpose(np.argsort(order)))
         mine = np.zeros(flat, bool)
         mine[at] = True
         mine = mine.reshape([shape[d] for d in order]).transpose(np.argsort(order))

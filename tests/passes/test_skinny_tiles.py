@@ -14,6 +14,7 @@ import seeded
 from compiled_models import rounded_to_bf16
 from emulated_amd.running import Emulation
 from emulated_cuda.entries import run
+from few_rows import CHIPS, agrees, in_blocks, rms
 from real_sizes import models
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
@@ -27,11 +28,6 @@ from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 pytestmark = pytest.mark.drawn
 
 CHOICE = '(pass choose-tiles {{:use "{}" :copies "async"}})'
-CHIPS = ("cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151", "rocm:gfx1201")
-
-
-def rms(x: np.ndarray, g: np.ndarray) -> np.ndarray:
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * g
 
 
 def layer(x: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -48,20 +44,6 @@ FORMS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
     ),
     "of elements": ("(+ (linear (* x x) w) r)", lambda v: v["x"] ** 2 @ v["w"].T + v["r"]),
 }
-
-
-def in_blocks(rng: np.random.Generator, rows: int, columns: int, kind: str) -> np.ndarray:
-    """Bytes of blocks with scales of either sign and any numbers, [rows blocks bytes]."""
-    dtype = find_dtype(kind)
-    blocks = rng.integers(0, 256, (rows, columns // dtype.block, dtype.item_bytes), dtype=np.uint8)
-    if dtype.floats:
-        blocks[(blocks & 0x7F) == 0x7F] = 0  # which are no numbers
-    records = blocks.reshape(rows, -1).view(dtype.numpy)
-    for name in {"d", "dmin"} & set(dtype.numpy.names or ()):
-        records[name] = 0.01 * rng.standard_normal(records.shape)
-    if kind == "mxfp4":
-        records["e"] = rng.integers(115, 125, records.shape)
-    return blocks
 
 
 def values_of(rng: np.random.Generator, sizes: tuple[int, int, int], dtypes: tuple[str, str]) -> tuple[dict, dict]:
@@ -100,11 +82,6 @@ def made(
     (folder / "pipe.lisp").write_text(pipeline_path("gpu").read_text().replace("(pass choose-tiles)", choice, 1))
     request = Request(folder / "p.lisp", chip, pipeline=folder / "pipe.lisp")
     return request, {name: stored[name] for name in used}, reference(exact)
-
-
-def agrees(found: np.ndarray, expected: np.ndarray, what: object) -> None:
-    assert np.isfinite(found).all(), what
-    assert np.linalg.norm(found.reshape(expected.shape) - expected) <= 3e-5 * np.linalg.norm(expected), what
 
 
 def check(

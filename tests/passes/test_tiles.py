@@ -207,7 +207,7 @@ def test_a_report_names_the_schedule(tmp_path: Path) -> None:
         ("(tile.mma p sums a b)", "(tile.mma p a b sums)", "`tile.mma` wants a register tile here"),
         ("{:takes true}", "{:takes 3}", "`:takes` is true or false"),
         ("{:takes true}", "{:when true}", "options are :takes, with an expression"),
-        ("(schedule fixed [p]", "(schedule fixed [p q]", "a schedule is"),
+        ("(schedule fixed [p]", "(schedule fixed []", "a schedule is"),
         ("[columns step])", "[columns 0])", r"`tile.box` wants \[rows columns\] here"),
         ("(ceil-div (tile.inner p) step)", "1", "1 step brings 64 of the 72 elements of k, along which"),
         ("column (* n step)] [columns", "column (* (+ n 1) step)] [columns", "of elements 64 to 127 and 0 to 63 of k"),

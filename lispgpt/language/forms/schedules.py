@@ -22,7 +22,7 @@ KINDS = ("product", "attention", "attention-gradient", "rows")
 @dataclass(frozen=True)
 class ScheduleForm:
     """evaluator: which calls its functions.  takes: whether it is for a kernel.  body: writes its program.  asks: the
-    form of `takes`, for messages.  of: one of KINDS."""
+    form of `takes`, for messages.  of: one of KINDS.  products: how many a kernel has that it is for; 0: any number."""
 
     evaluator: Evaluator
     name: str
@@ -30,6 +30,7 @@ class ScheduleForm:
     body: Closure
     asks: Form
     of: str = "product"
+    products: int = 1
 
 
 @dataclass
@@ -48,13 +49,16 @@ class Words:
 
 @special("schedule", 4, None)
 def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    """`(schedule name [kernel] {:takes expression} body…)`, of a product, or of what `:of` names: attention, rows, …"""
+    """`(schedule name [kernel] {:takes expression} body…)`, of a product, or of what `:of` names: attention, rows, …
+
+    With several names it is for kernels of so many products, each of which has one; `[& products]` is any number.
+    """
     words, prelude = evaluator.states.of(Words), environment.top().outer
     if words.give is not None and prelude is not None:
         prelude.names.update(words.give())
         words.give = None
     _, name, taken, options, *body = form.items
-    if not isinstance(name, Symbol) or not isinstance(taken, Vector) or len(taken.items) != 1:
+    if not isinstance(name, Symbol) or not isinstance(taken, Vector) or not taken.items:
         evaluator.site.fail("a schedule is (schedule name [kernel] {:takes expression} body…)", form)
     given = _options(options)
     if given is None:
@@ -66,10 +70,13 @@ def _schedule(evaluator: Evaluator, form: List, environment: Environment) -> Any
     bound = parameters.parse_parameters(evaluator.site, taken, "schedule")
     asks, of = given
     takes, writes = (Closure(name.name, bound, b, environment.capture(), form) for b in ((asks,), tuple(body)))
+    products = 0 if bound.rest is not None else len(bound.names)
+    if of != "product" and (products, len(bound.names)) != (1, 1):
+        evaluator.site.fail(f"a schedule of {of} is given one kernel", taken)
     found = evaluator.states.of(Schedules).found
     if any(one.name == name.name for one in found):
         evaluator.site.fail(f"there is a schedule `{name.name}` already", name)
-    found.append(ScheduleForm(evaluator, name.name, takes, writes, asks, of))
+    found.append(ScheduleForm(evaluator, name.name, takes, writes, asks, of, products))
     return None
 
 

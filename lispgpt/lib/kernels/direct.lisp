@@ -29,7 +29,7 @@
            384)                                                  ; not all of which is there at once
        (tile.registers? p [rows (columns-of p)] [(share-of p blocks) sharing] ahead resident)
        (or (= (tile.parts p (tile.left p)) 1) (= (capability subgroup-size) 32)) ; what is split spills on CDNA
-       (<= (* 4 sharing rows (columns-of p)) (capability shared-bytes))
+       (<= (* (tile.products p) 4 sharing rows (columns-of p)) (capability shared-bytes))
        (= (mod (* sharing (share-of p blocks)) (tile.block (tile.left p))) 0)
        (or (= (tile.block (tile.left p)) 1) (= (mod (tile.inner p) (* sharing (share-of p blocks))) 0))))
 
@@ -50,21 +50,24 @@
                 (filter (fn [t] (whole? p t)) (map (fn [t] (whole-of p t)) whole)))))
     (fn [t] (time-of p t))))
 
-(schedule direct [kernel]
-  {:takes (let [p (skinny-of kernel)]
+; Of a kernel of several products these have the rows on the right in common, whatever weights are on the left.
+(schedule direct [& kernels]
+  {:takes (let [all (map skinny-of kernels)
+                p (first all)]
             (and (> (tile.columns p) 1) (<= (tile.columns p) 16) (>= (tile.rows p) 16)
-                 (tile.direct? (tile.left p)) (tile.brought? (tile.right p))
+                 (tile.alike? all) (tile.direct? (tile.left p)) (tile.brought? (tile.right p))
                  (= (tile.block (tile.right p)) 1)                ; weights in blocks are the left ones
                  (not (= (best p) nil))))}
-  (let [p (skinny-of kernel)
+  (let [all (map skinny-of kernels)
+        p (first all)
         [rows resident sharing blocks ahead] (best p)
         step (* sharing (share-of p blocks))
         columns (columns-of p)
         [batch row column] (tile.task p [rows columns])]
     (tile.resident p resident)
     (tile.pipeline p ahead (steps p sharing blocks)
-      (fn [n] [(tile.direct (tile.box (tile.left p) [batch row (* n step)] [rows step]) "a")
-               (tile.direct (tile.box (tile.right p) [batch column (* n step)] [columns step]) "b")])
-      (fn [] (tile.sums p [rows columns] sharing [1 1] "subgroup"))
-      (fn [sums [a b]] (tile.mma p sums a b))
-      (fn [sums] (tile.store p (tile.add-parts p sums) [batch row column])))))
+      (fn [n] (concat (map (fn [each] (tile.direct (tile.box (tile.left each) [batch row (* n step)] [rows step]) "a")) all)
+                      [(tile.direct (tile.box (tile.right p) [batch column (* n step)] [columns step]) "b")]))
+      (fn [] (map (fn [each] (tile.sums each [rows columns] sharing [1 1] "subgroup")) all))
+      (fn [sums tiles] (map (fn [each a] (tile.mma p each a (first (reverse tiles)))) sums tiles))
+      (fn [sums] (tile.store p (map (fn [each] (tile.add-parts p each)) sums) [batch row column])))))

@@ -16,15 +16,16 @@
 
 (defn fits? [p [rows resident step slots sharing]]
   (let [columns (columns-of p)
-        sums (* 4 sharing rows columns)
-        other (if (= slots 2) (+ rows columns) columns)]
+        weights (* (tile.products p) rows)
+        sums (* 4 sharing weights columns)
+        other (if (= slots 2) (+ weights columns) columns)]
     (and (= (mod step (tile.block (tile.left p))) 0)
          (or (> slots 2) (= (tile.copies p step) "registers"))
          (= (tile.copies p step) (tile.copies p 512))             ; pieces of int8's blocks are whole in long steps alone
          (<= (* resident (+ (tile.bytes p rows columns step slots) sums 2048)) (tile.room p))
-         (<= (* rows columns) 2048)                              ; sums, and what comes through registers, find room there
+         (<= (* weights columns) 2048)                           ; sums, and what comes through registers, find room there
          (<= (* other step) 16384)
-         (or (= (tile.block (tile.left p)) 1) (<= (* rows resident) 64)) ; nor are scales and numbers of blocks few
+         (or (= (tile.block (tile.left p)) 1) (<= (* weights resident) 64)) ; nor are scales and numbers of blocks few
          (= (mod rows (first (tile.instruction p))) 0))))
 
 (defn first-of [good? of]
@@ -44,20 +45,23 @@
     (fn [] (filter (fn [t] (not (= t nil))) (map (fn [height] (tiling p height)) heights)))
     (fn [t] (time-of p t))))
 
-(schedule skinny [kernel]
-  {:takes (let [p (skinny-of kernel)]
-            (and (> (tile.columns p) 1) (<= (tile.columns p) (if (= (tile.block (tile.left p)) 1) 16 64)) (>= (tile.rows p) 16)
+; Of a kernel of several products these have the rows on the right in common, whatever weights are on the left.
+(schedule skinny [& kernels]
+  {:takes (let [all (map skinny-of kernels)
+                p (first all)]
+            (and (tile.alike? all) (> (tile.columns p) 1) (<= (tile.columns p) (if (= (tile.block (tile.left p)) 1) 16 64)) (>= (tile.rows p) 16)
                  (tile.memory? (tile.left p)) (tile.brought? (tile.right p))
                  (= (tile.block (tile.right p)) 1)                ; weights in blocks are the left ones
                  (not (= (best p) nil))))}
-  (let [p (skinny-of kernel)
+  (let [all (map skinny-of kernels)
+        p (first all)
         [rows resident step slots sharing] (best p)
         columns (columns-of p)
         [batch row column] (tile.task p [rows columns])]
     (tile.resident p resident)
     (tile.pipeline p slots (ceil-div (tile.inner p) step)
-      (fn [n] [(tile.box (tile.left p) [batch row (* n step)] [rows step])
-               (tile.box (tile.right p) [batch column (* n step)] [columns step])])
-      (fn [] (tile.sums p [rows columns] sharing [1 1] "subgroup"))
-      (fn [sums [a b]] (tile.mma p sums a b))
-      (fn [sums] (tile.store p (tile.add-parts p sums) [batch row column])))))
+      (fn [n] (concat (map (fn [each] (tile.box (tile.left each) [batch row (* n step)] [rows step])) all)
+                      [(tile.box (tile.right p) [batch column (* n step)] [columns step])]))
+      (fn [] (map (fn [each] (tile.sums each [rows columns] sharing [1 1] "subgroup")) all))
+      (fn [sums tiles] (map (fn [each a] (tile.mma p each a (first (reverse tiles)))) sums tiles))
+      (fn [sums] (tile.store p (map (fn [each] (tile.add-parts p each)) sums) [batch row column])))))

@@ -18,7 +18,6 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments, why_left
 from lispgpt.passes.kernels.offers import Offer, note_offers, offers_of
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.recognise.product_layout import ProductLayout
 from lispgpt.passes.targets import Cpu, Gpu
 from lispgpt.passes.tile.build_rows import RowsBuilder
 from lispgpt.passes.tile.lower.emitter import Emitter
@@ -44,7 +43,7 @@ class LowerTiles(Pass):
 def _lower(kernel: ir.Operation, constants: Constants, target: Gpu | Cpu) -> None:
     facts = ir.DictAttr(kernel.attributes[PROGRAM])
     ops = operations(kernel.regions[0].blocks[0])
-    lowering = _lowering(kernel, ops, constants, target)
+    lowering = _lowering(kernel, constants, target)
     threads = ir.IntegerAttr(facts["threads"]).value
     left = why_left(kernel, integers(facts["grid"]), [threads], lowering.emit)
     if not left:
@@ -60,7 +59,7 @@ def _lower(kernel: ir.Operation, constants: Constants, target: Gpu | Cpu) -> Non
     del kernel.attributes[PROGRAM]
 
 
-def _lowering(kernel: ir.Operation, ops: list[ir.Operation], constants: Constants, target: Gpu | Cpu) -> Emitter:
+def _lowering(kernel: ir.Operation, constants: Constants, target: Gpu | Cpu) -> Emitter:
     if isinstance(target, Cpu):
         return RowLoops(kernel, target)
     from lispgpt.passes.tile.lower.lowering import Lowering  # of which CPUs take nothing
@@ -68,11 +67,7 @@ def _lowering(kernel: ir.Operation, ops: list[ir.Operation], constants: Constant
 
     if ir.StringAttr(kernel.attributes["kernel"]).value == RowsBuilder.of:
         return RowLowering(kernel, constants(kernel), target)
-    layout, product = ProductLayout.of_kernel(kernel), None
-    if layout is not None:
-        (contraction,) = [op for op in ops if op.name == "linalg.contract"]
-        product = Product(contraction, layout)
-    return Lowering(kernel, product, constants(kernel), target)
+    return Lowering(kernel, Product.of_kernel(kernel), constants(kernel), target)
 
 
 def _leave(kernel: ir.Operation, reason: str) -> None:

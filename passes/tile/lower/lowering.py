@@ -436,7 +436,7 @@ class Lowering(Emitter):
         return self._of(op)[0].added(self.tiles.own_memory(op), self._meet)
 
     def _store(self, op: ir.Operation) -> None:
-        registers, tensor, batch, row, column = self._of(op)
+        registers, tensor, batch, row, column, *others = self._of(op)
         self._know_everything()
         if isinstance(registers, RowNumbers):
             self._store_numbers(registers, tensor, batch, row)
@@ -454,8 +454,12 @@ class Lowering(Emitter):
         if self.product is not None and "transposed" in op.attributes:
             product = self.product.transposed()
         assert product is not None
-        epilogue = Epilogue(self.reader, product, results, (rows, columns), (row, column), batch)
-        epilogue.write(epilogue.placed(registers.pieces()))
+        beside = [each.result for each in self.product.all[1:]] if self.product is not None else []
+        epilogue = Epilogue(self.reader, product, results, (rows, columns), (row, column), batch, beside=beside)
+        pieces = registers.pieces()
+        for other in others:
+            pieces = [replace(x, beside=(*x.beside, y.value)) for x, y in zip(pieces, other.pieces(), strict=True)]
+        epilogue.write(epilogue.placed(pieces))
 
     # ---- attention
 
