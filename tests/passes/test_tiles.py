@@ -275,7 +275,7 @@ def test_a_schedule_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         UserError,
         match=r"there is no schedule 'matmull' \(there are: attention, attention-gradients, direct, matmul, "
-        r"warpgroups, rows, column-sums, skinny\)",
+        r"warpgroups, rows, widen, column-sums, skinny\)",
     ):
         compile_request(Request(plain(8, 8, 8).write(tmp_path), "rocm:gfx1151", pipeline=pipeline), Observer())
 
