@@ -166,7 +166,9 @@ def test_ctrl_c_stops_the_answer_alone(endless: Path) -> None:
         terminal.until(r"\n> $")
         time.sleep(1.2 * TWICE)  # within which the same one may come by its other way, and clear what is typed
         terminal.type("/retry\n")
-        terminal.until(r"(\w+\W+){12}")
+        if "(Ctrl-D" in terminal.until(r"(\w+\W+){12}|ends\)"):  # it came later still, as on a machine at work
+            terminal.type("/retry\n")
+            terminal.until(r"(\w+\W+){12}")
         terminal.type("\x03")
         terminal.until(r"\n> $")
         time.sleep(1.2 * TWICE)

@@ -46,8 +46,8 @@
   (tile.fastest p
     (fn []
       (filter (fn [t] (fits? p t))
-        (concat (filter (fn [t] (short? p t)) tilings)
-                (filter (fn [t] (whole? p t)) (map (fn [t] (whole-of p t)) whole)))))
+              (concat (filter (fn [t] (short? p t)) tilings)
+                      (filter (fn [t] (whole? p t)) (map (fn [t] (whole-of p t)) whole)))))
     (fn [t] (time-of p t))))
 
 ; Of a kernel of several products these have the rows on the right in common, whatever weights are on the left.
