@@ -56,15 +56,19 @@ def may_use_tiles(ask: bool = False) -> bool:
     return found and bool(mask.value >> XTILEDATA & 1)
 
 
+def processors() -> frozenset[int]:
+    """The numbers of those that this process may run on."""
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
 def cores() -> int:
     """Processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(processors())
 
 
 def numa_nodes() -> list[frozenset[int]]:
     """The processors of each NUMA node that this process may run on; one set where the system tells of no nodes."""
-    allowed = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset(range(cores()))
-    nodes = []
+    allowed, nodes = processors(), []
     for path in sorted(NODES.glob("node[0-9]*/cpulist")):
         with contextlib.suppress(OSError, ValueError):
             ranges = [list(map(int, each.split("-"))) for each in path.read_text().strip().split(",") if each]
@@ -82,10 +86,9 @@ def keep_near(index: int, count: int) -> int:
     nodes = numa_nodes()
     if len(nodes) == 1 or count == 1:
         return max(1, cores() // count)
-    mine = nodes[index % len(nodes) :: count] if count < len(nodes) else [nodes[index % len(nodes)]]
-    os.sched_setaffinity(0, frozenset().union(*mine))
-    sharing = 1 if count <= len(nodes) else len(range(index % len(nodes), count, len(nodes)))
-    return max(1, cores() // sharing)
+    first = index % len(nodes)
+    os.sched_setaffinity(0, frozenset().union(*nodes[first::count]))
+    return max(1, cores() // len(range(first, count, len(nodes))))
 
 
 def memory() -> int | None:
